@@ -51,11 +51,39 @@ void check_in_call(const CaseParams& p, const FailAt& fail) {
   }
 }
 
+void check_rotary_cached(const CaseParams& p, const FailAt& fail) {
+  if (p.append) {
+    fail(
+        "rotary_cached",
+        "append: in_call writes keys that have turned, beside which keys of the cache cannot turn when they are "
+        "read; drop append or rotary_cached");
+  }
+  if (p.kv_dtype != KvDType::kSame) {
+    fail("kv_dtype", "rotary_cached turns keys in dtype, not quantised ones; drop kv_dtype or rotary_cached");
+  }
+  if (p.v_is_k_view) {
+    fail("v_is_k_view",
+         "values that are a view of the keys would turn with them; drop v_is_k_view or rotary_cached");
+  }
+  if (p.head_dim > kMaxKey) {
+    fail("head_dim", fmt::format("rotary_cached turns keys of up to {} channels; lower head_dim {}", kMaxKey,
+                                 p.head_dim));
+  }
+  if (p.path != Path::kOneCall) {
+    fail("path",
+         fmt::format(
+             "rotary_cached counts from a sequence's first key, which a part of the keys does not show; "
+             "drop it or path: {}",
+             path_name(p.path)));
+  }
+}
+
 }  // namespace
 
 void check_append(const CaseParams& p, const FailAt& fail) {
   if (p.op == Op::kKvAppend) check_kv_append(p, fail);
   if (p.op == Op::kAttention && p.append) check_in_call(p, fail);
+  if (p.op == Op::kAttention && p.rotary != Rotary::kNone && p.rotary_cached) check_rotary_cached(p, fail);
 }
 
 }  // namespace attnbench

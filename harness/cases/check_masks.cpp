@@ -45,6 +45,7 @@ void check_lists(const CaseParams& p, const FailAt& fail) {
   refuse(p.dropout > 0, "dropout", "dropout, which counts positions that an entry does not show");
   refuse(p.probs, "probs", "probs, which are by position");
   refuse(p.qv, "qv", "qv");
+  refuse(p.rotary_cached, "rotary_cached", "rotary_cached: an entry does not show the position of its key");
   refuse(p.type_of_k() == DType::kInt8, "kv_dtype", fmt::format("kv_dtype: {}", kv_dtype_name(p.kv_dtype)));
   refuse(p.kv == KvSource::kPaged && p.page_layout == PageLayout::kRepeated, "page_layout",
          "page_layout: repeated, where two keys may be one row");

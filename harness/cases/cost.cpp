@@ -90,11 +90,16 @@ std::string formula_of(const CaseParams& p) {
   return f;
 }
 
-/// Number of positions of new tokens and queries: the rows of the rotary tables that a launch reads.
+/// Number of positions of the keys that turn and of queries: the rows of the rotary tables that a launch reads.
 int64_t new_positions(const CaseParams& p) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (const SeqLen& s : p.seqs) {
-    ranges.emplace_back(s.k - p.new_len(s), s.k);
+    if (p.rotary_cached) {
+      const KeyRange seen = visible_keys_union(mask_of(p), s.q, s.k);
+      ranges.emplace_back(seen.begin, seen.end);
+    } else {
+      ranges.emplace_back(s.k - p.new_len(s), s.k);
+    }
     if (s.q > 0) ranges.emplace_back(p.rotary_position(s, 0), p.rotary_position(s, s.q - 1) + 1);
   }
   return union_size(std::move(ranges));
@@ -364,13 +369,23 @@ void set_append_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
         p.quantises(false) ? "kv_append: (2*e+e_k+e_v)*Hkv*D*T + 8*T" : "kv_append: 4*e*Hkv*D*T + 8*T";
   }
   if (computed > 0) c.formula += fmt::format(" + 4*{}*Hkv*T", computed);
+  double query_rows = 0;  // of a token, in bytes: read, then written
+  if (p.query_out != QueryOut::kNone) {
+    const double row = static_cast<double>(p.num_heads_q) * p.head_dim;
+    const double out = element_bytes(p.query_out == QueryOut::kE4m3 ? DType::kE4m3 : p.dtype) * row;
+    query_rows = element_bytes(p.dtype) * row + out;
+    c.written += out * static_cast<double>(c.total_q);
+    c.bytes += query_rows * static_cast<double>(c.total_q);
+    c.formula += " + (e+e_q)*Hq*D*T";
+  }
   if (given > 0) c.formula += " + scales";
   c.device_bytes = out_row * static_cast<double>(t.kv_rows) +
-                   in_row * static_cast<double>(c.total_q + p.padding_tokens) + given;
+                   (in_row + query_rows) * static_cast<double>(c.total_q + p.padding_tokens) + given;
   if (p.rotary != Rotary::kNone) {  // a position per token, a row of both tables per position
-    c.bytes +=
-        4.0 * static_cast<double>(c.total_q) + rotary_row_bytes(p) * static_cast<double>(new_positions(p));
-    c.formula += " + 4*T + 4*Dr*positions";
+    const double position = p.positions64 ? 8.0 : 4.0;
+    c.bytes += position * static_cast<double>(c.total_q) +
+               rotary_row_bytes(p) * static_cast<double>(new_positions(p));
+    c.formula += fmt::format(" + {}*T + 4*Dr*positions", position);
     c.device_bytes += rotary_row_bytes(p) * p.rotary_positions();
   }
 }

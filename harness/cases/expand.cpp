@@ -126,10 +126,10 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
          "attention_backward takes packed keys, as training has them; write 'kv: packed' or drop the key");
   }
   if (p.rotary != Rotary::kNone) {
-    if (p.op != Op::kKvAppend && !p.append) {
+    if (p.op != Op::kKvAppend && !p.append && !p.rotary_cached) {
       fail(place("rotary"),
-           "rotary turns keys as they enter the cache, and queries with them; set 'append: in_call', or drop "
-           "rotary");
+           "rotary turns keys as they enter the cache, and queries with them; set 'append: in_call', or "
+           "'rotary_cached: true' for keys that turn when they are read, or drop rotary");
     }
     if (p.op != Op::kKvAppend && p.q_dtype) {
       fail(place("q_dtype"),

@@ -57,6 +57,9 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kE5m2Kv, "kv_dtype: e5m2"},
     {kGather, "move: gather"},
     {kSeqStarts, "starts: any"},
+    {kRotaryCached, "rotary: neox, rotary_cached: true"},
+    {kQueryOut, "query_out: same"},
+    {kPositions64, "rotary: neox, positions: int64"},
 };
 
 }  // namespace

@@ -50,7 +50,7 @@ Rows append_keys() {
       word_key(
           "rotary",
           "with `kv_append` or `append`: rotary embedding of new keys at the position of their token, and "
-          "of queries; channels pair up in halves, or as neighbours",
+          "of queries; with `rotary_cached`, of all keys; channels pair up in halves, or as neighbours",
           &C::rotary, words_of(rotary_name, {Rotary::kNone, Rotary::kNeox, Rotary::kInterleaved}))
           .when(may_turn)
           .labelled([](P p) { return turns(p) ? fmt::format("/{}", rotary_name(p.rotary)) : ""; })
@@ -64,9 +64,16 @@ Rows append_keys() {
           })
           .labelled([](P p) { return p.rotary_dim > 0 ? fmt::format("{}", p.rotary_dim) : ""; })
           .reported([](Json& j, P p) { j["rotary_dim"] = turns(p) ? p.rotary_width() : 0; }),
+      bool_key("rotary_cached",
+               "`attention`: the cache holds keys before the rotation; key j turns to position j when it is "
+               "read, and is rounded to its type (FlashInfer's `pos_encoding_mode`)",
+               &C::rotary_cached)
+          .when([](P p) { return is_attention(p) && turns(p); })
+          .labelled(label("-cached", [](P p) { return p.rotary_cached; }))
+          .needing(feature(kRotaryCached, [](P p) { return p.rotary_cached; })),
       word_key(
           "rotary_q",
-          "`rotary` with `append`: the position of query i is i + len_k - len_q; cache_seqlens + i; or "
+          "`rotary` of `attention`: the position of query i is i + len_k - len_q; cache_seqlens + i; or "
           "cache_seqlens for all. cache_seqlens is len_k without the new tokens. "
           "`flash_attn_with_kvcache` does the second under a mask or window, the third without",
           &C::rotary_q,
@@ -87,6 +94,23 @@ Rows append_keys() {
           &C::arbitrary_slots, {{"sequence", false}, {"arbitrary", true}})
           .when(is_append)
           .labelled(label("/slots-arbitrary", [](P p) { return p.arbitrary_slots; })),
+      word_key(
+          "query_out",
+          "`kv_append`: queries of the same tokens turn like the keys and are returned in `dtype`, or in "
+          "e4m3 divided by a given scale, saturating at 448; `heads` has their number",
+          &C::query_out, words_of(query_out_name, {QueryOut::kNone, QueryOut::kSame, QueryOut::kE4m3}))
+          .when(is_append)
+          .labelled([](P p) {
+            return p.query_out == QueryOut::kNone   ? ""
+                   : p.query_out == QueryOut::kSame ? "/query_out"
+                                                    : "/query_out_e4m3";
+          })
+          .needing(feature(kQueryOut, [](P p) { return p.query_out != QueryOut::kNone; })),
+      word_key<bool>("positions", "`kv_append` with `rotary`: type of the given positions of tokens",
+                     &C::positions64, {{"int32", false}, {"int64", true}})
+          .when([](P p) { return is_append(p) && turns(p); })
+          .labelled(label("/positions64", [](P p) { return p.positions64; }))
+          .needing(feature(kPositions64, [](P p) { return p.positions64; })),
   };
 }
 

@@ -234,12 +234,14 @@ Rows shape_keys() {
           }),
       heads_key()
           .unified([](C& p) {
-            if (is_append(p) || is_move(p)) p.num_heads_q = p.num_heads_kv;
+            if ((is_append(p) && p.query_out == QueryOut::kNone) || is_move(p))
+              p.num_heads_q = p.num_heads_kv;
             if (is_merge(p)) p.num_heads_kv = p.num_heads_q;
           })
           .labelled([](P p) {
-            return attends(p) ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
-                              : fmt::format("/h{}", is_merge(p) ? p.num_heads_q : p.num_heads_kv);
+            const bool both = attends(p) || (is_append(p) && p.query_out != QueryOut::kNone);
+            return both ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
+                        : fmt::format("/h{}", is_merge(p) ? p.num_heads_q : p.num_heads_kv);
           })
           .always_written(),
       integer_key("head_dim", "channels of a head", &C::head_dim, 1, kMaxHeadDim)

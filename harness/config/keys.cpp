@@ -111,8 +111,9 @@ Rows last_keys() {
       word_key("data", "kind of input values: which faults can be seen depends on it", &C::data,
                words_of(profile_name, {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
                                        Profile::kHuge}))
-          .unified([](C& p) {  // these have no q, and peaked changes q only
-            if ((is_append(p) || is_move(p)) && p.data == Profile::kPeaked) p.data = Profile::kNormal;
+          .unified([](C& p) {  // peaked changes q only
+            const bool no_q = is_move(p) || (is_append(p) && p.query_out == QueryOut::kNone);
+            if (no_q && p.data == Profile::kPeaked) p.data = Profile::kNormal;
           })
           .labelled([](P p) {
             if (p.captured) return fmt::format("/captured{}", p.captured->digest());

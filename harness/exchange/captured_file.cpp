@@ -237,7 +237,7 @@ class CapturedReader {
         p.path != Path::kOneCall || p.gap_tokens > 0 || p.gap_queries > 0 || p.expired != Expired::kKept ||
         p.shared_tokens() > 0 || p.e4m3_out || p.data != Profile::kNormal || p.expect_refused ||
         p.pool_blocks > 0 || p.page_layout == PageLayout::kRepeated || p.leftpad > 0 || p.shuffled_table ||
-        p.qv || p.custom_mask != CustomMask::kNone || p.topk > 0) {
+        p.qv || p.custom_mask != CustomMask::kNone || p.topk > 0 || p.rotary != Rotary::kNone) {
       fail(
           "of a captured case only mask, window, attention_chunk, softmax_scale, softcap, num_splits, probs, dropout, "
           "lse_log, out_lse_layout, head_dim_v and v_is_k_view may be set");

@@ -148,6 +148,7 @@ Metadata metadata_of(const Case& c, const AttentionParams& a, const CaseFileOpti
     m["rotary_dim"] = std::to_string(a.rotary.dim);
     m["rotary_interleaved"] = std::to_string(a.rotary.interleaved);
     m["rotary_q"] = rotary_q_name(a.rotary.q_position);
+    m["rotary_cached"] = p.rotary_cached ? "1" : "0";
   }
   return m;
 }

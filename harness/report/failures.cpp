@@ -51,6 +51,7 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   add("have rows of block_table in another order", [](const CaseParams& p) { return p.shuffled_table; });
   add("append", [](const CaseParams& p) { return p.append; });
   add("have rotary embedding", [](const CaseParams& p) { return p.rotary != Rotary::kNone; });
+  add("turn the keys of the cache", [](const CaseParams& p) { return p.rotary_cached; });
   add("have a rotary_q of their own", [](const CaseParams& p) { return p.rotary_q != RotaryQ::kDiagonal; });
   add("have quantised keys or values", [](const CaseParams& p) { return p.kv_dtype != KvDType::kSame; });
   add("have keys and values in e5m2", [](const CaseParams& p) { return p.kv_dtype == KvDType::kE5m2; });

@@ -15,7 +15,7 @@ std::vector<FaultClass> all_faults() {
           layout_faults(),    stride_faults(),      ignored_faults(),
           backward_faults(),  lse_faults(),         refusal_faults(),
           scale_faults(),     custom_mask_faults(), key_list_faults(),
-          move_faults()};
+          move_faults(),      query_faults(),       cached_rotary_faults()};
 }
 
 std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups) {

@@ -46,6 +46,8 @@ FaultClass score_faults();
 FaultClass quantised_faults();
 FaultClass append_faults();
 FaultClass rotary_faults();
+FaultClass query_faults();
+FaultClass cached_rotary_faults();
 FaultClass quantised_append_faults();
 FaultClass scale_faults();
 FaultClass in_call_faults();

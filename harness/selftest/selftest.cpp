@@ -77,7 +77,7 @@ void judge_by_thumb(Seen& seen) {
 /// Features that the computation on the host (host_attention.h) lacks.
 constexpr uint64_t kBeyondHost = kAppend | kE4m3Q | kInt8Q | kInt8K | kInt8V | kHeadDimV | kVIsK | kProbs |
                                  kDropout | kLseBase2 | kLseTokenMajor | kVChannelScales | kAppendQuantised |
-                                 kE4m3Out;
+                                 kE4m3Out | kRotaryCached;
 
 /// A piece of memory that a launch writes, as numbers of one type.
 struct Written {
@@ -95,6 +95,8 @@ std::vector<Written> written_by(const OpParams& op) {
     out = {{p.k_cache, p.num_blocks * p.k_stride_block, p.dtype_k},
            {p.v_cache, p.num_blocks * p.v_stride_block, p.dtype_v}};
     if (p.features & kOneRow) out.erase(out.begin());  // V begins the rows of both
+    if (p.features & kQueryOut)
+      out.push_back({p.query_out, p.num_tokens * p.query_out_stride_token, p.dtype_query_out});
     for (const ScaleParams* s : {&p.k_scale, &p.v_scale}) {
       if (s->computed) out.push_back({s->computed, p.num_blocks * s->stride_block, DType::kFp32});
     }

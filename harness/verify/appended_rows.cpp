@@ -27,6 +27,17 @@ void AppendedRows::row(bool is_v, RowOwner owner, int head, std::span<double> x,
   if (!is_v) rotate(owner.pos, x, slack);
 }
 
+void AppendedRows::query(RowOwner owner, int position, int head, std::span<double> x,
+                         std::span<double> slack) const {
+  const CaseParams& p = case_->params;
+  float values[512];
+  value_row({case_->seed, p.data}, Tensor::kQ, static_cast<uint32_t>(owner.seq),
+            static_cast<uint32_t>(owner.pos), static_cast<uint32_t>(head), p.head_dim, values);
+  for (std::size_t c = 0; c < x.size(); ++c) x[c] = static_cast<double>(round_to(p.dtype, values[c]));
+  std::fill(slack.begin(), slack.end(), 0.0);
+  rotate(position, x, slack);
+}
+
 void AppendedRows::rotate(int position, std::span<double> x, std::span<double> slack) const {
   const CaseParams& p = case_->params;
   if (p.rotary == Rotary::kNone) return;

@@ -19,6 +19,9 @@ class AppendedRows {
   /// result may be from it, per channel. Rows that come in the type of the cache are numbers as stored.
   void row(bool is_v, RowOwner owner, int head, std::span<double> x, std::span<double> slack) const;
 
+  /// The same of the query of a token of kv_append, query head `head`, whose position is `position`.
+  void query(RowOwner owner, int position, int head, std::span<double> x, std::span<double> slack) const;
+
   /// Rotates a row in place, by `position` of the rotary tables; `slack` as above. Does nothing if the case
   /// has no rotary embedding.
   void rotate(int position, std::span<double> x, std::span<double> slack) const;

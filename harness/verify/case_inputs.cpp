@@ -1,5 +1,6 @@
 #include "harness/verify/case_inputs.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "harness/config/captured.h"
@@ -22,6 +23,10 @@ CaseInputs::CaseInputs(const Case& c, const std::vector<unsigned char>& stored_n
     new_begin_.push_back(begin);
     begin += c.params.new_len(s);
   }
+  if (c.params.rotary_cached) {
+    key_errors_ =
+        std::make_unique<KeyError[]>(c.params.seqs.size() * static_cast<std::size_t>(c.params.num_heads_kv));
+  }
 }
 
 int CaseInputs::position_of_query(int seq, int pos) const {
@@ -41,7 +46,14 @@ void CaseInputs::load_q(int seq, int head, int begin, int end, double* out) cons
 }
 
 void CaseInputs::load_k(int seq, int head, int begin, int end, double* out) const {
-  load(Tensor::kK, seq, head, begin, end, case_->params.head_dim, out);
+  const CaseParams& p = case_->params;
+  load(Tensor::kK, seq, head, begin, end, p.head_dim, out);
+  if (!p.rotary_cached) return;
+  const auto d = static_cast<std::size_t>(p.head_dim);
+  for (int pos = begin; pos < end; ++pos, out += d) {
+    appended_.rotate(pos, {out, d}, {});
+    for (std::size_t c = 0; c < d; ++c) out[c] = round_to(p.dtype, static_cast<float>(out[c]));
+  }
 }
 
 void CaseInputs::load_v(int seq, int head, int begin, int end, double* out) const {
@@ -131,7 +143,33 @@ double CaseInputs::q_error(int seq, int head, int pos) const {
     const Interval x = rounded_to(p.dtype, {q[c] - slack[c], q[c] + slack[c]});
     spread2 += (x.hi - x.lo) * (x.hi - x.lo);
   }
-  return norm2 > 0 ? std::sqrt(spread2 / 12 / norm2) : 0;
+  const double own = norm2 > 0 ? std::sqrt(spread2 / 12 / norm2) : 0;
+  return p.rotary_cached ? std::hypot(own, k_error(seq, head / (p.num_heads_q / p.num_heads_kv))) : own;
+}
+
+double CaseInputs::k_error(int seq, int kv_head) const {
+  KeyError& e = key_errors_[static_cast<std::size_t>(seq * case_->params.num_heads_kv + kv_head)];
+  std::call_once(e.measured, [&] { e.value = measure_k_error(seq, kv_head); });
+  return e.value;
+}
+
+double CaseInputs::measure_k_error(int seq, int kv_head) const {
+  const CaseParams& p = case_->params;
+  const auto d = static_cast<std::size_t>(p.head_dim);
+  double k[kMaxHeadDim], slack[kMaxHeadDim], worst2 = 0;
+  for (int pos = 0; pos < p.seqs[static_cast<std::size_t>(seq)].k; ++pos) {
+    load(Tensor::kK, seq, kv_head, pos, pos + 1, p.head_dim, k);
+    appended_.rotate(pos, {k, d}, {slack, d});
+    double norm2 = 0, spread2 = 0;
+    for (std::size_t c = 0; c < d; ++c) {
+      norm2 += k[c] * k[c];
+      if (slack[c] == 0) continue;
+      const Interval x = rounded_to(p.dtype, {k[c] - slack[c], k[c] + slack[c]});
+      spread2 += (x.hi - x.lo) * (x.hi - x.lo);
+    }
+    if (norm2 > 0) worst2 = std::max(worst2, spread2 / norm2);
+  }
+  return std::sqrt(worst2);  // not over sqrt(12): it may be one element of one key that carries the row
 }
 
 }  // namespace attnbench

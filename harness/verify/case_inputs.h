@@ -1,6 +1,8 @@
 // The values of a case in the form that the reference needs.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "harness/verify/appended_rows.h"
@@ -25,18 +27,26 @@ class CaseInputs : public reference::BackwardInputs {
   void load_qv(int seq, int head, int begin, int end, double* out) const override;
   void load_d_out(int seq, int head, int begin, int end, double* out) const override;
 
-  /// RowMoments::q_error of a query.
+  /// RowMoments::q_error of a query: what float32 rotations may change in it and, with rotary_cached, in a key.
   double q_error(int seq, int head, int pos) const;
 
  private:
   void load(Tensor tensor, int seq, int head, int begin, int end, int dim, double* out) const;
   void load_new(bool is_v, int seq, int head, int pos, double* out) const;
   int position_of_query(int seq, int pos) const;
+  /// The most that a float32 rotation may change a key of a sequence and KV head, relative to its length.
+  double k_error(int seq, int kv_head) const;
+  double measure_k_error(int seq, int kv_head) const;
 
   const Case* case_;
   const std::vector<unsigned char>*stored_new_k_, *stored_new_v_;
   AppendedRows appended_;
   std::vector<int64_t> new_begin_;  ///< first new token of each sequence
+  struct KeyError {
+    std::once_flag measured;
+    double value = 0;
+  };
+  std::unique_ptr<KeyError[]> key_errors_;  ///< (sequence, KV head), with rotary_cached
 };
 
 }  // namespace attnbench

@@ -8,15 +8,17 @@
 #include <numbers>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "harness/cases/cost.h"
 #include "harness/cases/seen_keys.h"
+#include "harness/verify/case_inputs.h"
 #include "harness/workload/descales.h"
 
 namespace attnbench {
 namespace {
 
-/// Inputs read through other heads, or without a descale, or with keys and values exchanged.
+/// Inputs read through other heads, or without a descale, or with keys and values exchanged, or keys as stored.
 class Misread : public reference::Inputs {
  public:
   struct How {
@@ -25,9 +27,16 @@ class Misread : public reference::Inputs {
     std::optional<Tensor> no_descale;  ///< the tensor whose descales are not applied
     bool exchanged = false;            ///< K is read for V and V for K
     double qv_factor = 1;
+    bool not_turned = false;  ///< rotary_cached: K is taken as it lies in the cache
   };
   Misread(const Case& c, const reference::Inputs& right, How how)
-      : case_(c), right_(right), how_(std::move(how)) {}
+      : case_(c), right_(right), how_(std::move(how)) {
+    if (!how_.not_turned) return;
+    unturned_ = c;
+    unturned_->params.rotary = Rotary::kNone;
+    unturned_->params.rotary_cached = false;
+    stored_ = std::make_unique<CaseInputs>(*unturned_, no_new_rows_);
+  }
 
   void load_q(int seq, int head, int begin, int end, double* out) const override {
     right_.load_q(seq, head, begin, end, out);
@@ -41,6 +50,7 @@ class Misread : public reference::Inputs {
   void load_k(int seq, int head, int begin, int end, double* out) const override {
     const int h = how_.k_head ? how_.k_head(head) : head;
     if (how_.exchanged) return right_.load_v(seq, h, begin, end, out);
+    if (stored_) return stored_->load_k(seq, h, begin, end, out);
     right_.load_k(seq, h, begin, end, out);
     undo(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
   }
@@ -64,6 +74,9 @@ class Misread : public reference::Inputs {
   const Case& case_;
   const reference::Inputs& right_;
   How how_;
+  std::optional<Case> unturned_;
+  std::vector<unsigned char> no_new_rows_;
+  std::unique_ptr<CaseInputs> stored_;
 };
 
 /// Collects the suspects of a case.
@@ -287,6 +300,7 @@ class Suspects {
     }
     if (p_.head_dim == p_.dim_v() && !p_.v_is_k_view)
       misread("keys and values are exchanged", {.exchanged = true});
+    if (p_.rotary_cached) misread("keys of the cache are not turned", {.not_turned = true});
     const auto descale = [&](Tensor tensor, DType type, const char* name) {
       if (is_fp8(type) || type == DType::kInt8)
         misread(fmt::format("descales of {} are not applied", name), {.no_descale = tensor});

@@ -1,6 +1,7 @@
 #include <chrono>
 
 #include "harness/verify/check_cache.h"
+#include "harness/verify/check_query.h"
 #include "harness/verify/verify.h"
 
 namespace attnbench {
@@ -11,13 +12,20 @@ Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
   v.pass = true;
   const AppendedRows appended(w.item());
   v.method = appended.copied(false) && appended.copied(true) ? "bitwise" : "interval";
-  const int64_t rows = static_cast<int64_t>(w.plan().kv_owners.size()) * w.item().params.num_heads_kv;
-  v.rows_total = v.rows = 2 * rows;
+  const CaseParams& p = w.item().params;
+  const int64_t rows = static_cast<int64_t>(w.plan().kv_owners.size()) * p.num_heads_kv;
+  const bool queries = p.query_out != QueryOut::kNone;
+  if (p.query_out == QueryOut::kE4m3) v.method = "interval";
+  v.rows_total = v.rows = 2 * rows + (queries ? std::ssize(w.plan().slot_mapping) * p.num_heads_q : 0);
   for (const bool is_v : {false, true}) {
     if (const auto wrong = check_cache(w, appended, is_v, outputs, v.worst)) {
       v.fail(detector::kCacheBits, *wrong);
       break;
     }
+  }
+  if (queries) {
+    if (const auto wrong = check_query_out(w, appended, outputs, v.worst))
+      v.fail(detector::kQueryOut, *wrong);
   }
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;

@@ -33,6 +33,13 @@ float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel) {
   return of_row / largest_number(p.type_of_kv(is_v)) * scale_step(step);
 }
 
+float query_scale_of(const Case& c) {
+  const Profile data = c.params.data;
+  const float largest =
+      data == Profile::kHuge ? kHugeQ : kLargestBell * profile_scale(data, Tensor::kQ, 0, 0);
+  return largest / largest_number(DType::kE4m3) * scale_step(static_cast<int64_t>(c.seed % 7) + 2);
+}
+
 std::vector<float> given_scales(const Case& c, bool is_v, bool padded) {
   const CaseParams& p = c.params;
   std::vector<float> out;

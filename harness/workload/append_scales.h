@@ -13,6 +13,9 @@ namespace attnbench {
 /// saturate. Neighbours differ. Coordinates that share a scale (DescalesPer) have no effect.
 float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel);
 
+/// The scale of queries that kv_append returns in e4m3: some of them saturate.
+float query_scale_of(const Case& c);
+
 /// The given scales: (Hkv) for e4m3, (Hkv, D or Dv) for int8, or as DescalesPer says, with given_scale_strides
 /// and NaN in the padding.
 /// Empty if the launch is given none.

@@ -70,8 +70,8 @@ HostOutputs Workload::download_outputs() const {
     fetch(h.v_scales, memory(kVScales));
   }
   const bool has_out = item_.params.op != Op::kKvAppend && item_.params.op != Op::kKvMove;
+  if (item_.params.op != Op::kKvMove) fetch(h.out, memory(kOut));  // of kv_append: its queries
   if (has_out) {
-    fetch(h.out, memory(kOut));
     fetch(h.lse, memory(kLse));
     fetch(h.probs, memory(kProbs));
   }

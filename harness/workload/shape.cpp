@@ -79,6 +79,16 @@ KvAppendParams append_shape(const CaseParams& p, bool padded) {
   a.head_dim = p.head_dim;
   a.head_dim_v = p.dim_v();
   a.dtype_in = p.dtype;
+  if (p.query_out != QueryOut::kNone) {
+    a.num_heads_q = p.num_heads_q;
+    a.dtype_query_out = p.query_out == QueryOut::kE4m3 ? DType::kE4m3 : p.dtype;
+    const TokenStrides from = token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kQ));
+    a.query_stride_token = from.token;
+    a.query_stride_head = from.head;
+    const TokenStrides to = token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kOut));
+    a.query_out_stride_token = to.token;
+    a.query_out_stride_head = to.head;
+  }
   a.dtype_k = p.type_of_k();
   a.dtype_v = p.type_of_v();
   a.block_size = p.block_size;

@@ -59,6 +59,11 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
       break;
     case kOut:
     case kDOut:
+      if (p.op == Op::kKvAppend) {  // queries
+        rows_of(shape_params(item_).kv_append.dtype_query_out, p.head_dim, p.num_heads_q, group, qk,
+                p.head_dim);
+        break;
+      }
       rows_of(slot == kOut ? p.type_of_out() : p.dtype, dim_v, p.num_heads_q, group, v, dim_v);
       break;
     case kDq:
@@ -117,7 +122,12 @@ std::vector<WatchedOutput> Workload::watched_outputs() const {
     if (b.role == Role::kInput || b.memory.bytes() == 0) continue;
     WatchedOutput& o = out.emplace_back();
     o.tensor = signed_tensor(static_cast<Slot>(i));
-    if (b.role != Role::kState) continue;
+    if (b.role != Role::kState) {
+      if (item_.params.op != Op::kKvAppend) continue;
+      o.tokens = appended_tokens_.as<int64_t>();
+      o.num_tokens = appended_tokens_.bytes() / int64_t{sizeof(int64_t)};
+      continue;
+    }
     o.poisoned = i == kK || i == kV;  // a cache of scales holds a number that no scale has
     o.tokens = appended_slots_.as<int64_t>();
     o.num_tokens = appended_slots_.bytes() / int64_t{sizeof(int64_t)};
@@ -127,11 +137,14 @@ std::vector<WatchedOutput> Workload::watched_outputs() const {
 
 void Workload::poison_outputs() {
   if (writes_cache(item_.params) && !appended_slots_.data()) {
-    std::vector<int64_t> slots;
-    for (const int64_t slot : plan_.slot_mapping) {
-      if (slot >= 0) slots.push_back(slot);
+    std::vector<int64_t> slots, tokens;
+    for (std::size_t t = 0; t < plan_.slot_mapping.size(); ++t) {
+      if (plan_.slot_mapping[t] < 0) continue;
+      slots.push_back(plan_.slot_mapping[t]);
+      tokens.push_back(static_cast<int64_t>(t));
     }
     appended_slots_ = GuardedBuffer::of(*device_, "appended slots", slots);
+    appended_tokens_ = GuardedBuffer::of(*device_, "appended tokens", tokens);
   }
   for (const WatchedOutput& o : watched_outputs()) {
     if (o.poisoned) device_->poison(o);
@@ -147,7 +160,7 @@ void Workload::take_signs_off(HostOutputs& h) const {
     if (host.empty()) return;
     change_signs_host(on_host(signed_tensor(slot), host.data(), table));
   };
-  change(kOut, h.out, signs_.v);
+  change(kOut, h.out, item_.params.op == Op::kKvAppend ? signs_.qk : signs_.v);
   change(kDq, h.dq, signs_.qk);
   change(kDk, h.dk, signs_.qk);
   change(kDv, h.dv, signs_.v);

@@ -222,12 +222,20 @@ void Workload::make_kv_append() {
   const KvAppendParams a = shape_params(item_, padded_).kv_append;
   make_caches();
   make_rotary_tables();
-  if (p.rotary != Rotary::kNone) make_input(kPositions, "positions", plan_.positions);
+  if (p.rotary != Rotary::kNone) make_positions();
   make_tokens(kNewK, "key", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
               {a.key_stride_token, a.key_stride_head}, p.head_dim);
   make_tokens(kNewV, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
               {a.value_stride_token, a.value_stride_head}, p.dim_v());
   make_input(kSlotMapping, "slot_mapping", with_stale(plan_.slot_mapping, int64_t{0}));
+  if (p.query_out != QueryOut::kNone) {
+    make_tokens(kQ, "query", Tensor::kQ, p.dtype, plan_.token_owners, p.num_heads_q,
+                {a.query_stride_token, a.query_stride_head}, p.head_dim);
+    const int64_t elements = std::ssize(plan_.token_owners) * a.query_out_stride_token;
+    make(kOut, Role::kOutput, "query_out", elements * bytes_of(a.dtype_query_out));
+    if (p.query_out == QueryOut::kE4m3)
+      make_input(kOutScale, "query_scale", std::vector<float>{query_scale_of(item_)});
+  }
   for (const bool is_v : {false, true}) {
     if (const auto given = given_scales(item_, is_v, padded_); !given.empty())
       make_input(is_v ? kVDescale : kKDescale, is_v ? "v_scale" : "k_scale", given);
@@ -235,6 +243,14 @@ void Workload::make_kv_append() {
       buffers_[is_v ? kVScales : kKScales] = {
           GuardedBuffer::of(*device_, is_v ? "v_scales" : "k_scales", before), Role::kState};
     }
+  }
+}
+
+void Workload::make_positions() {
+  if (item_.params.positions64) {
+    make_input(kPositions, "positions", std::vector<int64_t>(plan_.positions.begin(), plan_.positions.end()));
+  } else {
+    make_input(kPositions, "positions", plan_.positions);
   }
 }
 
@@ -346,7 +362,14 @@ OpParams Workload::params() const {
     a.key = data(kNewK);
     a.value = data(kNewV);
     a.slot_mapping = data<int64_t>(kSlotMapping);
-    a.positions = data<int32_t>(kPositions);
+    if (item_.params.positions64) {
+      a.positions64 = data<int64_t>(kPositions);
+    } else {
+      a.positions = data<int32_t>(kPositions);
+    }
+    a.query = data(kQ);
+    a.query_out = data(kOut);
+    a.query_scale = data<float>(kOutScale);
     set_rotary_tables(a.rotary);
     const bool one_row = item_.params.one_row;
     a.k_cache = cache_base(false, data(kK));

@@ -19,10 +19,12 @@ namespace attnbench {
 
 /// The outputs of a launch, on the host.
 struct HostOutputs {
-  std::vector<unsigned char> out;  ///< attention, merge_states: (total_q, Hq, Dv) in the case's type_of_out()
-  std::vector<float> lse;          ///< attention, merge_states: (Hq, total_q)
-  bool no_lse = false;             ///< `lse` is not judged (kNoLse)
-  std::vector<float> probs;        ///< attention with `probs`: (Hq, total_q, max_seqlen_k), else empty
+  /// Attention, merge_states: (total_q, Hq, Dv) in the case's type_of_out(). kv_append: query_out as it lies in
+  /// memory, or empty.
+  std::vector<unsigned char> out;
+  std::vector<float> lse;    ///< attention, merge_states: (Hq, total_q)
+  bool no_lse = false;       ///< `lse` is not judged (kNoLse)
+  std::vector<float> probs;  ///< attention with `probs`: (Hq, total_q, max_seqlen_k), else empty
   /// Attention merged from several launches: variance of O in addition to that of one launch, shaped like
   /// `out`; else empty.
   std::vector<double> extra_variance;
@@ -118,7 +120,7 @@ class Workload {
     kQv,
     kK,
     kV,
-    kOut,
+    kOut,  ///< kv_append: query_out, from the queries in kQ; their scale is kOutScale
     kLse,
     kNewK,
     kNewV,  ///< kNewK, kNewV: new rows; kv_move: the source, unless that is the pool of kK and kV
@@ -167,6 +169,7 @@ class Workload {
 
   void make_attention(const LayoutVariant& variant);
   void make_kv_append();
+  void make_positions();
   void make_states();
   void make_backward(const LayoutVariant& variant);
   void make_kv_move();
@@ -239,7 +242,8 @@ class Workload {
   SignPlan signs_;  ///< of the inputs as they are; empty: none were ever changed
   /// What the last set_signs() changed (qk, then v), then signs_ (qk, then v); no launch sees it.
   GuardedBuffer sign_table_;
-  GuardedBuffer appended_slots_;  ///< rows of the caches that a launch writes; no launch sees it
+  GuardedBuffer appended_slots_;   ///< rows of the caches that a launch writes; no launch sees it
+  GuardedBuffer appended_tokens_;  ///< tokens of kv_append that are no padding; no launch sees it
   /// Those of ranks 1 and more, each on a device of its own, which change as this one does.
   std::vector<std::unique_ptr<Workload>> others_;
 };

@@ -86,6 +86,22 @@ inline KernelStatus check_rotary_args(const Kernel& kernel, const RotaryParams& 
   return KernelStatus::kOk;
 }
 
+/// Checks an attention launch with kRotaryCached. Its other shapes must have been checked.
+inline KernelStatus check_rotary_cached(const Kernel& kernel, const AttentionParams& p,
+                                        KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  if (!(p.features & kRotary) || (p.features & (kAppend | kVIsK))) {
+    return bad("%s: rotary, without append and with V that is no view of K, required for rotary_cached");
+  }
+  if (!is_float_dtype(p.dtype_q) || !is_float_dtype(p.dtype_k) || !is_float_dtype(p.dtype_v)) {
+    return bad("%s: q, K and V in bf16, fp16 or fp32 required for rotary_cached, given %s, %s and %s",
+               dtype_name(p.dtype_q), dtype_name(p.dtype_k), dtype_name(p.dtype_v));
+  }
+  return check_rotary_args(kernel, p.rotary, p.head_dim, message);
+}
+
 /// Checks an attention launch with kAppend or kRotary. Its other shapes must have been checked.
 inline KernelStatus check_append_args(const Kernel& kernel, const AttentionParams& p,
                                       KernelMessage* message) {
@@ -93,8 +109,10 @@ inline KernelStatus check_append_args(const Kernel& kernel, const AttentionParam
     return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
   };
   if (const auto s = check_rotary_q(kernel, p, message); s != KernelStatus::kOk) return s;
+  if (p.features & kRotaryCached) return check_rotary_cached(kernel, p, message);
   if (!(p.features & kAppend)) {
-    return p.features & kRotary ? bad("%s: append required for rotary, given none") : KernelStatus::kOk;
+    return p.features & kRotary ? bad("%s: append or rotary_cached required for rotary, given none")
+                                : KernelStatus::kOk;
   }
   if (p.features & kPackedKv) return bad("%s: paged or contiguous KV required for append, given packed");
   if (p.features & (kHeadDimV | kVIsK)) {
@@ -132,9 +150,6 @@ inline KernelStatus check_append_pointers(const Kernel& kernel, const AttentionP
   if (p.total_new > 0 &&
       (p.k_new == nullptr || p.v_new == nullptr || p.k_cache == nullptr || p.v_cache == nullptr)) {
     return bad("%s: k_new, v_new, k_cache and v_cache required for append, given null");
-  }
-  if ((p.features & kRotary) && (p.rotary.cos == nullptr || p.rotary.sin == nullptr)) {
-    return bad("%s: cos and sin required for rotary, given null");
   }
   const int64_t capacity = p.features & kPagedKv ? p.block_table_stride * p.block_size : p.cache_capacity;
   if (p.max_seqlen_k > capacity) {
@@ -316,6 +331,9 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
     return bad("%s: v_descale required for quantised V, given null");
   if (p.batch > 0 && (p.features & kE4m3Out) && p.out_scale == nullptr) {
     return bad("%s: out_scale required for O in e4m3, given null");
+  }
+  if (p.batch > 0 && (p.features & kRotary) && (p.rotary.cos == nullptr || p.rotary.sin == nullptr)) {
+    return bad("%s: cos and sin required for rotary, given null");
   }
   if ((p.features & kVIsK) && p.v != p.k)
     return bad("%s: v equal to k required of a view of K, given another");

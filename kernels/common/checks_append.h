@@ -20,6 +20,26 @@ inline KernelStatus check_one_row(const Kernel& kernel, const KvAppendParams& p,
       kernel.name, dtype_name(p.dtype_k), dtype_name(p.dtype_v));
 }
 
+/// Checks what kQueryOut and kPositions64 require of the shapes and types of a kv_append.
+inline KernelStatus check_query_args(const Kernel& kernel, const KvAppendParams& p, KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  if ((p.features & kPositions64) && !(p.features & kRotary)) {
+    return bad("%s: rotary required for positions of 64 bits, given none");
+  }
+  if (!(p.features & kQueryOut)) return KernelStatus::kOk;
+  if (p.num_heads_q < 1 || p.num_heads_q % p.num_heads_kv != 0) {
+    return bad("%s: num_heads_q a positive multiple of num_heads_kv %d required, given %d", p.num_heads_kv,
+               p.num_heads_q);
+  }
+  if (p.dtype_query_out != p.dtype_in && p.dtype_query_out != DType::kE4m3) {
+    return bad("%s: query_out in %s or e4m3 required, given %s", dtype_name(p.dtype_in),
+               dtype_name(p.dtype_query_out));
+  }
+  return KernelStatus::kOk;
+}
+
 /// Checks the shapes and types of a kv_append.
 inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendParams& p,
                                          KernelMessage* message) {
@@ -68,6 +88,7 @@ inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendPar
                dtype_name(p.dtype_v));
   }
   if (const KernelStatus s = check_one_row(kernel, p, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = check_query_args(kernel, p, message); s != KernelStatus::kOk) return s;
   if (p.features & kRotary) return check_rotary_args(kernel, p.rotary, p.head_dim, message);
   return KernelStatus::kOk;
 }
@@ -91,8 +112,13 @@ inline KernelStatus check_kv_append_pointers(const Kernel& kernel, const KvAppen
     return bad("%s: k_cache head_dim_v elements behind v_cache required of one row, given another");
   }
   if ((p.features & kRotary) &&
-      (p.rotary.cos == nullptr || p.rotary.sin == nullptr || p.positions == nullptr)) {
+      (p.rotary.cos == nullptr || p.rotary.sin == nullptr ||
+       (p.features & kPositions64 ? p.positions64 == nullptr : p.positions == nullptr))) {
     return bad("%s: cos, sin and positions required for rotary, given null");
+  }
+  if ((p.features & kQueryOut) && (p.query == nullptr || p.query_out == nullptr ||
+                                   (p.dtype_query_out != p.dtype_in && p.query_scale == nullptr))) {
+    return bad("%s: query, query_out and, in e4m3, query_scale required for returned queries, given null");
   }
   const auto has_scales = [&](const ScaleParams& s, DType cache, uint64_t computed) {
     return cache == p.dtype_in || (p.features & computed ? s.computed != nullptr : s.given != nullptr);

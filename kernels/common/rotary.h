@@ -13,8 +13,13 @@ namespace attnbench {
 ATTNBENCH_HD inline int64_t query_position(const AttentionParams& p, int32_t b, const SeqRange& seq,
                                            int32_t i) {
   if (p.rotary.q_position == RotaryQ::kDiagonal) return int64_t{i} + seq.k_len - seq.q_len;
-  const int64_t cache_seqlen = int64_t{seq.k_len} - new_len(p, b);
+  const int64_t cache_seqlen = int64_t{seq.k_len} - (p.features & kAppend ? new_len(p, b) : 0);
   return p.rotary.q_position == RotaryQ::kFromCacheSeqlens ? cache_seqlen + i : cache_seqlen;
+}
+
+/// Rotary position of token `token` of a kv_append.
+ATTNBENCH_HD inline int64_t token_position(const KvAppendParams& p, int64_t token) {
+  return p.features & kPositions64 ? p.positions64[token] : p.positions[token];
 }
 
 /// Channel `c` of a row at `position`, after the rotation. `load(c)` returns channel c before the rotation.
@@ -31,6 +36,12 @@ ATTNBENCH_HD inline float rotated(const RotaryParams& r, int64_t position, int32
   const float cos = r.cos[position * half + column];
   const float sin = r.sin[position * half + column];
   return second ? other * sin + x * cos : x * cos - other * sin;
+}
+
+/// Channel `c` of a key of a launch with kRotaryCached, at position `key`, as it enters the products.
+template <class Load>
+ATTNBENCH_HD inline float turned_key(const AttentionParams& p, int32_t key, int32_t c, Load load) {
+  return round_to(p.dtype_k, rotated(p.rotary, key, c, load));
 }
 
 }  // namespace attnbench

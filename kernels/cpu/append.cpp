@@ -11,6 +11,20 @@
 namespace attnbench::cpu {
 namespace {
 
+/// Checks that the rotary tables have a row for each position of the keys and queries of sequence `b`.
+KernelStatus check_positions(const AttentionParams& p, int32_t b, KernelMessage* message) {
+  const SeqRange seq = seq_range(p, b);
+  const int64_t first = query_position(p, b, seq, 0);
+  const int64_t last_query = seq.q_len > 0 ? query_position(p, b, seq, seq.q_len - 1) : -1;
+  const int64_t last = std::max<int64_t>(last_query, seq.k_len - 1);
+  if (first >= 0 && last < p.rotary.positions) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kBadArgument,
+                "%s: sequence %d: queries and keys at positions 0..%d of the rotary tables required, given "
+                "%lld..%lld",
+                kAttention.name, b, p.rotary.positions - 1, static_cast<long long>(first),
+                static_cast<long long>(last));
+}
+
 KernelStatus check_sequence(const AttentionParams& p, int32_t b, KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
     return refuse(message, KernelStatus::kBadArgument, format, kAttention.name, b, args...);
@@ -36,16 +50,7 @@ KernelStatus check_sequence(const AttentionParams& p, int32_t b, KernelMessage* 
     }
   }
   if (!(p.features & kRotary) || (seq.q_len == 0 && added == 0)) return KernelStatus::kOk;
-  const int64_t first = query_position(p, b, seq, 0);
-  const int64_t last_query = seq.q_len > 0 ? query_position(p, b, seq, seq.q_len - 1) : -1;
-  const int64_t last = std::max<int64_t>(last_query, seq.k_len - 1);
-  if (first < 0 || last >= p.rotary.positions) {
-    return bad(
-        "%s: sequence %d: queries and keys at positions 0..%d of the rotary tables required, given "
-        "%lld..%lld",
-        p.rotary.positions - 1, static_cast<long long>(first), static_cast<long long>(last));
-  }
-  return KernelStatus::kOk;
+  return check_positions(p, b, message);
 }
 
 /// One row of new keys or values, and its place in the cache. Offsets are in elements.
@@ -97,6 +102,14 @@ void append_token(const AttentionParams& p, int32_t b, int32_t i, int32_t row) {
 }
 
 }  // namespace
+
+KernelStatus check_cached_positions(const AttentionParams& p, KernelMessage* message) {
+  for (int32_t b = 0; b < p.batch; ++b) {
+    if (seq_range(p, b).q_len == 0) continue;  // none of its keys is read
+    if (const KernelStatus s = check_positions(p, b, message); s != KernelStatus::kOk) return s;
+  }
+  return KernelStatus::kOk;
+}
 
 KernelStatus append_new_rows(const AttentionParams& p, int threads, KernelMessage* message) {
   for (int32_t b = 0; b < p.batch; ++b) {

@@ -40,6 +40,9 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
   if (p.features & kAppend) {
     if (const KernelStatus s = append_new_rows(p, threads, message); s != KernelStatus::kOk) return s;
   }
+  if (p.features & kRotaryCached) {
+    if (const KernelStatus s = check_cached_positions(p, message); s != KernelStatus::kOk) return s;
+  }
 
   // The launching thread keeps these between launches.
   thread_local Schedule schedule;
@@ -98,7 +101,8 @@ const Kernel kAttention = {
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
                 kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
-                kCustomMask | kTopkIndices | kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv,
+                kCustomMask | kTopkIndices | kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv |
+                kRotaryCached,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

@@ -18,6 +18,7 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/softmax.h"
 #include "kernels/cpu/tile_rows.h"
+#include "kernels/cpu/turned_keys.h"
 
 namespace attnbench::cpu {
 namespace {
@@ -159,7 +160,13 @@ class FewRows {
       const auto rows = [&](int h) {
         return stream_at(k + j, end, (task_.head_begin + h) * p_.k_stride_head * kKBytes);
       };
-      for (int h = 0; h < task_.head_count; ++h) dot(h, rows(h), j);
+      for (int h = 0; h < task_.head_count; ++h) {
+        if (p_.features & kRotaryCached) {
+          dot_turned(h, tile, j);
+        } else {
+          dot(h, rows(h), j);
+        }
+      }
     }
     for (int h = 0; h < task_.head_count; ++h) {
       float descales[kTile];
@@ -188,6 +195,18 @@ class FewRows {
       dot_keys<K, kRows>(q + r * padded_dim_, padded_dim_, k, dim_, s + r * kTile, kTile);
       k.ahead_count = 0;  // prefetched once, with the first block of rows
     });
+  }
+
+  /// The same as dot(), of keys that turn when they are read.
+  __attribute__((noinline)) void dot_turned(int h, const Tile& tile, int j) {
+    TurnedKeys<K> keys;
+    static_assert(keys.kKeys == kKeyStep);
+    const int count = std::min(kKeyStep, tile.n - j);
+    keys.turn(p_, task_.head_begin + h, tile.key + j, count, tile.k + j);
+    const char* rows[kKeyStep];
+    for (int i = 0; i < kKeyStep; ++i)
+      rows[i] = reinterpret_cast<const char*>(keys.row(p_, std::min(i, count - 1)));
+    dot(h, {rows, nullptr, 0, 0}, j);
   }
 
   void add(int h, RowStream v, int j, int count) {

@@ -54,7 +54,7 @@ void append_token(const KvAppendParams& p, const Tensor& t, int64_t token, int64
     float row[kMaxHeadDimV];
     float amax = 0.0f;
     for (int32_t c = 0; c < t.dim; ++c) {
-      row[c] = t.rotary ? rotated(p.rotary, p.positions[token], c, load) : load(c);
+      row[c] = t.rotary ? rotated(p.rotary, token_position(p, token), c, load) : load(c);
       amax = std::max(amax, std::abs(row[c]));
     }
     float computed = 1.0f;
@@ -71,6 +71,28 @@ void append_token(const KvAppendParams& p, const Tensor& t, int64_t token, int64
   }
 }
 
+/// Writes the queries of token `token` to query_out, turned and quantised as the launch says.
+void return_queries(const KvAppendParams& p, int64_t token) {
+  const auto size_in = static_cast<int64_t>(dtype_size(p.dtype_in));
+  const bool rotary = (p.features & kRotary) != 0;
+  const bool quantises = p.dtype_query_out != p.dtype_in;
+  for (int32_t h = 0; h < p.num_heads_q; ++h) {
+    const char* source = static_cast<const char*>(p.query) +
+                         (token * p.query_stride_token + h * p.query_stride_head) * size_in;
+    const int64_t target = token * p.query_out_stride_token + h * p.query_out_stride_head;
+    if (!rotary && !quantises) {
+      std::memcpy(static_cast<char*>(p.query_out) + target * size_in, source,
+                  static_cast<std::size_t>(p.head_dim * size_in));
+      continue;
+    }
+    const auto load = [&](int32_t c) { return load_float(p.dtype_in, source, c); };
+    for (int32_t c = 0; c < p.head_dim; ++c) {
+      const float x = rotary ? rotated(p.rotary, token_position(p, token), c, load) : load(c);
+      store_float(p.dtype_query_out, p.query_out, target + c, quantises ? x / *p.query_scale : x);
+    }
+  }
+}
+
 /// Checks all slots and positions before the first write, so a bad call leaves the cache unchanged.
 KernelStatus check_tokens(const KvAppendParams& p, KernelMessage* message) {
   const int64_t slots = int64_t{p.num_blocks} * p.block_size;
@@ -83,10 +105,12 @@ KernelStatus check_tokens(const KvAppendParams& p, KernelMessage* message) {
                     static_cast<long long>(t), static_cast<long long>(slots - 1),
                     static_cast<long long>(slot));
     }
-    if ((p.features & kRotary) && (p.positions[t] < 0 || p.positions[t] >= p.rotary.positions)) {
+    if (!(p.features & kRotary)) continue;
+    const int64_t position = token_position(p, t);
+    if (position < 0 || position >= p.rotary.positions) {
       return refuse(message, KernelStatus::kBadArgument,
-                    "%s: position of token %lld: 0..%d required, given %d", kKvAppend.name,
-                    static_cast<long long>(t), p.rotary.positions - 1, p.positions[t]);
+                    "%s: position of token %lld: 0..%d required, given %lld", kKvAppend.name,
+                    static_cast<long long>(t), p.rotary.positions - 1, static_cast<long long>(position));
     }
   }
   return KernelStatus::kOk;
@@ -129,6 +153,7 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
     if (slot < 0) continue;
     append_token(p, k, t, slot);
     append_token(p, v, t, slot);
+    if (p.features & kQueryOut) return_queries(p, t);
   }
   return KernelStatus::kOk;
 }
@@ -145,7 +170,8 @@ const Kernel kKvAppend = {
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
     .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32 | kRotary | kE4m3Kv | kInt8K | kInt8V |
-                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow | kE5m2Kv,
+                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow | kE5m2Kv | kQueryOut |
+                kPositions64,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

@@ -22,6 +22,7 @@
 #include "kernels/cpu/softmax.h"
 #include "kernels/cpu/tile_gemm.h"
 #include "kernels/cpu/tile_rows.h"
+#include "kernels/cpu/turned_keys.h"
 
 namespace attnbench::cpu {
 namespace {
@@ -84,8 +85,8 @@ class ManyRows {
       Columns columns[kGroups];
       for (int g = 0; g < groups(); ++g) columns[g] = columns_of_group(g, key, n);
       tile_.locate(p_, task_.seq, key, n);
-      pack_keys<K>(p_.k, p_.k_stride_head, tile_.k, p_.head_dim, 0);
-      if (p_.features & kQv) pack_keys<V>(p_.v, p_.v_stride_head, tile_.v, dim_v_, p_.head_dim);
+      pack_keys<K>(p_.k, p_.k_stride_head, tile_.k, p_.head_dim, 0, (p_.features & kRotaryCached) != 0);
+      if (p_.features & kQv) pack_keys<V>(p_.v, p_.v_stride_head, tile_.v, dim_v_, p_.head_dim, false);
       pack_v();
       multiply_qk(columns, n);
       float descales[kKeyTile];
@@ -160,16 +161,23 @@ class ManyRows {
   }
 
   /// Packs `dim` channels of rows that a query is multiplied with, as channels `first` and on of the panels.
-  /// Keys from n to the end of the last panel become zeros; memory beyond the sequence's keys is not read.
+  /// `turns`: they are keys that turn when they are read. Keys from n to the end of the last panel become zeros; memory beyond the sequence's keys is not read.
   template <class T>
-  void pack_keys(const void* tensor, int64_t stride_head, const int64_t* rows, int dim, int first) {
+  void pack_keys(const void* tensor, int64_t stride_head, const int64_t* rows, int dim, int first,
+                 bool turns) {
     const int n = tile_.n;
     using Storage = typename T::Storage;
     const Storage* base = static_cast<const Storage*>(tensor) + head_ * stride_head;
     for (int j = 0; j < round_up(n, kPanel); j += 8) {
       const Storage* row[8];
       const int count = std::min(8, n - j);
-      for (int i = 0; i < count; ++i) row[i] = base + rows[j + i];
+      TurnedKeys<T> turned;  // not touched unless they turn
+      if (turns && count > 0) {
+        turned.turn(p_, head_, tile_.key + j, count, rows + j);
+        for (int i = 0; i < count; ++i) row[i] = turned.row(p_, i);
+      } else {
+        for (int i = 0; i < count; ++i) row[i] = base + rows[j + i];
+      }
       float* panel = buf_.k + j / kPanel * kPanel * dim_ + first * kPanel + j % kPanel;
       for (int d = 0; d < dim; d += 8) {
         Vec8 block[8] = {};

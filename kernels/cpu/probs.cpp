@@ -12,6 +12,7 @@
 #include "kernels/cpu/row_products.h"
 #include "kernels/cpu/softmax.h"
 #include "kernels/cpu/tile_rows.h"
+#include "kernels/cpu/turned_keys.h"
 
 namespace attnbench::cpu {
 namespace {
@@ -63,16 +64,24 @@ class Probs {
     std::fill_n(out_[r], p_.max_seqlen_k, 0.0f);
   }
 
-  /// Products of the task's queries, `q`, with the tile's rows of K or V at `base`.
+  /// Products of the task's queries, `q`, with the tile's rows of K or V at `base`. `turns`: the rows are keys that
+  /// turn when they are read.
   template <class T>
   void multiply(const typename T::Storage* base, const int64_t* offsets, const float* q, int q_stride,
-                int dim, float* s) const {
+                int dim, bool turns, float* s) const {
     const int keys = round_up(tile_.n, kKeyStep);
     const char* rows[kTile];
     for (int j = 0; j < keys; ++j) {
       rows[j] = reinterpret_cast<const char*>(base + offsets[std::min(j, tile_.n - 1)]);
     }
     for (int j = 0; j < keys; j += kKeyStep) {
+      TurnedKeys<T> turned;
+      if (turns) {
+        const int count = std::min(kKeyStep, tile_.n - j);
+        turned.turn(p_, head_, tile_.key + j, count, tile_.k + j);
+        for (int i = 0; i < kKeyStep; ++i)
+          rows[j + i] = reinterpret_cast<const char*>(turned.row(p_, std::min(i, count - 1)));
+      }
       const RowStream stream{rows + j, nullptr, 0, 0};
       for (int r = 0; r < task_.rows; ++r)
         dot_keys<T, 1>(q + r * q_stride, q_stride, stream, dim, s + r * kTile + j, kTile);
@@ -82,11 +91,11 @@ class Probs {
   void do_tile() {
     float s[kRowStep * kTile] = {};
     multiply<K>(static_cast<const typename K::Storage*>(p_.k) + head_ * p_.k_stride_head, tile_.k, q_,
-                padded_dim_, p_.head_dim, s);
+                padded_dim_, p_.head_dim, (p_.features & kRotaryCached) != 0, s);
     if (p_.features & kQv) {
       float by_v[kRowStep * kTile] = {};
       multiply<V>(static_cast<const typename V::Storage*>(p_.v) + head_ * p_.v_stride_head, tile_.v, qv_,
-                  padded_dim_v_, p_.head_dim_v, by_v);
+                  padded_dim_v_, p_.head_dim_v, false, by_v);
       for (int i = 0; i < kRowStep * kTile; ++i) s[i] += by_v[i];
     }
     float descales[kTile];

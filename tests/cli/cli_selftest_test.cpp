@@ -68,6 +68,8 @@ TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
       {"cache_bits", "padding_token_written"},
       {"cache_bits", "computed_scale_not_stored"},
       {"cache_bits", "in_call_one_token_past_capacity"},
+      {"query_out", "padding_query_written"},
+      {"query_out", "query_turned_at_its_index"},
       {"guard", "workspace_overrun"},
       {"input_digest", "query_overwritten"},
       {"not_refused", "bad_heads_taken"},

@@ -187,7 +187,7 @@ TEST(CpuAppend, RefusesWhatContradictsItself) {
     c.op.attention.features &= ~uint64_t{kAppend};
     c.op.attention.features |= kRotary;
   }),
-            "cpu: append required for rotary, given none");
+            "cpu: append or rotary_cached required for rotary, given none");
   EXPECT_EQ(Call(true).refusal([](Call& c) { c.op.attention.features ^= kPagedKv | kPackedKv; }),
             "cpu: paged or contiguous KV required for append, given packed");
   EXPECT_EQ(Call(true).refusal([](Call& c) { c.op.attention.cu_seqlens_new = nullptr; }),

@@ -319,6 +319,17 @@ class CallTest(unittest.TestCase):
         self.assertEqual((c.k_cache.dtype, c.v_scale, c.k_scale_computed, c.positions), (DType.E4M3, None, None, None))
         np.testing.assert_array_equal(c.k_scale[:], np.ones((2, 8)))
 
+    def test_kv_append_returns_queries(self):
+        query, out, scale = np.zeros((3, 4, 8), np.float16), np.zeros((3, 4, 8), np.uint8), np.ones(1, np.float32)
+        c = Params(Op.KV_APPEND, features=Feature.FP16 | Feature.QUERY_OUT | Feature.POSITIONS64, num_tokens=3, num_heads_kv=2,
+                   num_heads_q=4, head_dim=8, dtype_in=DType.FP16, dtype_query_out=DType.E4M3, query=query, query_out=out,
+                   query_stride_token=32, query_stride_head=8, query_out_stride_token=32, query_out_stride_head=8,
+                   query_scale=scale, positions64=np.array([7, 1 << 40, 9])).call()
+        self.assert_view(c.query, query, (3, 4, 8), (32, 8, 1))
+        self.assert_view(c.query_out, out, (3, 4, 8), (32, 8, 1))
+        self.assertEqual((c.query.dtype, c.query_out.dtype, c.positions), (DType.FP16, DType.E4M3, None))
+        self.assertEqual((c.query_scale[:].tolist(), c.positions64[:].tolist()), ([1], [7, 1 << 40, 9]))
+
     def test_merge_states(self):
         partial, lse, out = np.zeros((2, 3, 4, 8), np.float32), np.zeros((2, 4, 3), np.float32), np.zeros((3, 4, 8), np.uint16)
         c = Params(Op.MERGE_STATES, features=Feature.FP32, num_states=2, num_heads=4, head_dim=8, dtype_partial=DType.FP32,

@@ -220,6 +220,30 @@ TEST(Cost, QuantisingAppendCountsItsTypesAndScales) {
       << "a block of 16 slots, and five tokens";
 }
 
+TEST(Cost, ReturnedQueriesAreReadAndWritten) {
+  CaseParams p;
+  p.op = Op::kKvAppend;
+  p.kv = KvSource::kPaged;
+  p.num_heads_q = 6;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.padding_tokens = 3;
+  p.seqs = {{2, 10}};
+  p.rotary = Rotary::kNeox;
+  const CaseCost plain = cost_of(p);
+  p.positions64 = true;
+  EXPECT_EQ(cost_of(p).bytes, plain.bytes + 4 * 2);
+  p.positions64 = false;
+  const double elements = 2 /*tokens*/ * 6 /*heads*/ * 8;
+  p.query_out = QueryOut::kSame;
+  EXPECT_EQ(cost_of(p).written, plain.written + 2 * elements);
+  EXPECT_EQ(cost_of(p).bytes, plain.bytes + 2 * 2 * elements);
+  EXPECT_EQ(cost_of(p).device_bytes, plain.device_bytes + 2 * 2 * elements / 2 * 5) << "padding, too";
+  p.query_out = QueryOut::kE4m3;
+  EXPECT_EQ(cost_of(p).written, plain.written + elements);
+  EXPECT_EQ(cost_of(p).bytes, plain.bytes + 3 * elements);
+}
+
 TEST(Cost, BlocksAreThoseThatHoldAVisibleKey) {
   CaseParams p;
   p.kv = KvSource::kPaged;

@@ -57,11 +57,13 @@ const std::vector<Rule>& rules() {
          return p.append && p.new_tokens == 0 &&
                 any_seq(p, [](const P&, const SeqLen& s) { return s.q > s.k; });
        }},
-      {{"op", "rotary", "append"},
-       [](const P& p) { return p.op == Op::kAttention && p.rotary != Rotary::kNone && !p.append; }},
+      {{"op", "rotary", "append", "rotary_cached"},
+       [](const P& p) {
+         return p.op == Op::kAttention && p.rotary != Rotary::kNone && p.append == p.rotary_cached;
+       }},
       {{"op", "rotary", "q_dtype"},
        [](const P& p) { return p.op == Op::kAttention && p.rotary != Rotary::kNone && p.q_dtype; }},
-      {{"rotary", "batch"},
+      {{"rotary", "batch", "rotary_q"},
        [](const P& p) {
          return p.rotary != Rotary::kNone && p.rotary_q == RotaryQ::kDiagonal &&
                 any_seq(p, [](const P&, const SeqLen& s) { return s.q > s.k; });
@@ -164,6 +166,7 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
       {"decode_threshold", {{"path"}, [](const P& p) { return p.path != Path::kSplitDecode; }}},
       {"dcp_ranks", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
       {"dcp_interleave", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
+      {"positions", {{"rotary"}, [](const P& p) { return p.rotary == Rotary::kNone; }}},
       {"scales", {{"kv_dtype"}, [](const P& p) { return p.kv_dtype == KvDType::kSame; }}},
       {"pools", {{"move"}, [](const P& p) { return p.move == Move::kGather; }}},
       {"starts", {{"move"}, [](const P& p) { return p.move == Move::kBlocks; }}},

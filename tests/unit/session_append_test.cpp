@@ -101,6 +101,78 @@ const std::vector<Fault> kKvAppendFaults = {
     {"TablesSlightlyOff", kv_append("rotary: neox"), [](OpParams& p) { bend_tables(p.kv_append.rotary); },
      "appended"},
 };
+
+std::string with_queries(const std::string& keys) {
+  return "{op: kv_append, heads: 4/2, head_dim: 32, batch: q3s40_q0s9_q20s33, padding_tokens: 2, " + keys +
+         "}";
+}
+
+/// Launches correctly, then changes an element of query_out: that of `token`, head 1, channel 5.
+std::function<void(OpParams&)> query_changed(int64_t token, float factor) {
+  return [=](OpParams& op) {
+    KvAppendParams& p = op.kv_append;
+    KernelMessage m{};
+    LaunchContext c{};
+    c.num_threads = 1;
+    cpu_kernel(Op::kKvAppend).launch(&op, &c, &m);
+    const int64_t at = token * p.query_out_stride_token + p.query_out_stride_head + 5;
+    const float x = load_float(p.dtype_query_out, p.query_out, at);
+    store_float(p.dtype_query_out, p.query_out, at, std::isnan(x) ? 1.0f : x * factor);
+    p.num_tokens = 0;  // so the launch that follows does nothing
+  };
+}
+
+constexpr int64_t kPaddingToken = 24;  // behind all others
+const std::vector<Fault> kQueryFaults = {
+    {"OneElementOff", with_queries("query_out: same"), query_changed(0, 1.01f),
+     "query_out of token 0 head 1 channel 5: got"},
+    {"OneTurnedElementOff", with_queries("query_out: same, rotary: neox, dtype: fp16"),
+     query_changed(4, 1.002f), "query_out of token 4 head 1 channel 5: got"},
+    {"OneElementOfE4m3Off", with_queries("query_out: e4m3, rotary: neox"), query_changed(4, -1.0f),
+     "query_out of token 4 head 1 channel 5: got"},
+    {"PaddingWritten", with_queries("query_out: same"), query_changed(kPaddingToken, 1.0f),
+     "query_out of token 24 head 1 channel 5: got 1, and nothing may be written: the token is padding"},
+    {"NothingWritten", with_queries("query_out: e4m3"),
+     [](OpParams& p) { p.kv_append.features &= ~uint64_t{kQueryOut}; },
+     "query_out of token 0 head 0 channel 0: got"},
+    {"PositionsOfHalfTheirSize", kv_append("rotary: neox, positions: int64"),
+     [](OpParams& p) {
+       static std::vector<int32_t> halves;
+       halves.assign(reinterpret_cast<const int32_t*>(p.kv_append.positions64),
+                     reinterpret_cast<const int32_t*>(p.kv_append.positions64) + p.kv_append.num_tokens);
+       for (int32_t& n : halves) n = n > 32 ? 0 : n;
+       p.kv_append.features &= ~uint64_t{kPositions64};
+       p.kv_append.positions = halves.data();
+     },
+     "k_cache slot"},
+};
+
+std::string cached(const std::string& keys) {
+  return "{heads: 4/2, head_dim: 32, mask: causal, rotary_cached: true, batch: q3s40_q0s9_q20s33, " + keys +
+         "}";
+}
+
+const std::vector<Fault> kCachedFaults = {
+    {"KeysNotTurned", cached("kv: paged, rotary: neox"),
+     [](OpParams& p) { p.attention.features &= ~uint64_t{kRotaryCached}; }, "seq"},
+    {"NothingTurned", cached("kv: packed, rotary: interleaved"),
+     [](OpParams& p) { p.attention.features &= ~uint64_t{kRotary | kRotaryCached}; }, "seq"},
+    {"PairsForHalves", cached("kv: contiguous, leftpad: 3, rotary: neox, dtype: fp16"),
+     [](OpParams& p) { p.attention.rotary.interleaved = 1; }, "seq"},
+    {"QueriesOnTheDiagonal", cached("kv: paged, rotary: neox, rotary_q: at_cache_seqlens"),
+     [](OpParams& p) {
+       p.attention.features &= ~uint64_t{kRotaryQ};
+       p.attention.rotary.q_position = RotaryQ::kDiagonal;
+     },
+     "seq"},
+};
+
+TEST(Append, KeysThatAreNotTurnedAreSaidSo) {
+  const Record r = run_bent(kCachedFaults[0].mapping, kCachedFaults[0].bend);
+  ASSERT_TRUE(r.check);
+  EXPECT_THAT(r.check->clues, ::testing::Contains(HasSubstr("keys of the cache are not turned")));
+}
+
 std::string quantised(const std::string& keys) {
   return "{op: kv_append, heads: 3, head_dim: 32, batch: q3s40_q0s9_q20s33, padding_tokens: 2, " + keys + "}";
 }
@@ -253,6 +325,12 @@ const std::vector<Fault> kInCallFaults = {
 INSTANTIATE_TEST_SUITE_P(InCall, Append, ::testing::ValuesIn(kInCallFaults),
                          [](const auto& p) { return p.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(Cached, Append, ::testing::ValuesIn(kCachedFaults),
+                         [](const auto& p) { return p.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Queries, Append, ::testing::ValuesIn(kQueryFaults),
+                         [](const auto& p) { return p.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(Quantised, Append, ::testing::ValuesIn(kQuantisedFaults),
                          [](const auto& p) { return p.param.name; });
 
@@ -272,6 +350,20 @@ TEST(Append, TimedLaunchesWriteTheSameRowsAgain) {
     EXPECT_NE(r.status, Status::kFail) << r.reason;
     EXPECT_TRUE(r.check && r.check->pass);
     EXPECT_TRUE(r.time.has_value());
+  }
+}
+
+TEST(Append, TimedLaunchesReturnQueriesOfChangedSigns) {
+  for (const char* mapping : {"query_out: same, rotary: neox", "query_out: e4m3, kv_dtype: e4m3"}) {
+    const std::vector<Case> cases = expand(parse_inline_case(with_queries(mapping))).cases;
+    const auto device = open_device("cpu", 2);
+    SessionOptions options;
+    options.timing.min_time_s = 0.001;
+    bool lost = false;
+    const Record r = run_item({&cases.at(0), &cpu_kernel(Op::kKvAppend)}, *device, options, lost);
+    EXPECT_NE(r.status, Status::kFail) << r.reason;
+    EXPECT_TRUE(r.check && r.check->pass);
+    EXPECT_TRUE(r.time.has_value()) << r.reason;
   }
 }
 

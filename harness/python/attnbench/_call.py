@@ -311,6 +311,11 @@ class Call:
             self._view(name, (tokens, heads, channels), strides, self.dtype_in)
         self._row("slot_mapping", tokens, "int64")
         self._row("positions", tokens)
+        self._row("positions64", tokens, "int64")
+        for name, dtype in (("query", self.dtype_in), ("query_out", self.dtype_query_out)):
+            strides = (getattr(p, f"{name}_stride_token"), getattr(p, f"{name}_stride_head"), 1)
+            self._view(name, (tokens, p.num_heads_q, d), strides, dtype)
+        self._row("query_scale", 1, DType.FP32)
         self._cache("k_cache", "k", d, self.dtype_k)
         self._cache("v_cache", "v", dv, self.dtype_v)
         self._rotary()

@@ -166,7 +166,11 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
 #pragma unroll 1
     for (int c0 = 0; c0 < kQ && (c0 == 0 || c0 < p.head_dim); c0 += kPiece) {
       __syncthreads();  // V of the previous keys, or the previous piece of K, is no longer read
-      load_tile<kPiece, kStride>(keys, kv_tile, c0, kv_rows(key0, range.end, false));
+      if (!kListed && (p.features & kRotaryCached)) {
+        load_turned_keys<kPiece, kStride>(p, kv_tile, c0, KvRows{p, b, kv_head, key0, range.end, false});
+      } else {
+        load_tile<kPiece, kStride>(keys, kv_tile, c0, kv_rows(key0, range.end, false));
+      }
       __syncthreads();
       const int width = kQ % kPiece == 0 || c0 + kPiece <= kQ ? kPiece : kQ - c0;
       multiply_piece<kQStride, kStride>(q_tile + row0 * kQStride + c0, kv_tile, tx, width, s);

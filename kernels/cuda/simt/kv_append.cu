@@ -1,4 +1,5 @@
-// kv_append: writes new rows of K and V to their cache slots, copied bit for bit, or rotated and quantised.
+// kv_append: writes new rows of K and V to their cache slots, copied bit for bit, or rotated and quantised. Returns
+// queries of the same tokens, treated like keys.
 #include <algorithm>
 #include <cstdint>
 
@@ -48,7 +49,7 @@ __device__ void append_row(const KvAppendParams& p, const Tensor& t, const Scale
     const int c = lane + 32 * i;
     if (c >= t.dim) break;
     const auto load = [&](int32_t channel) { return load_float(p.dtype_in, source, channel); };
-    row[i] = t.rotary ? rotated(p.rotary, p.positions[token], c, load) : load(c);
+    row[i] = t.rotary ? rotated(p.rotary, token_position(p, token), c, load) : load(c);
     amax = fmaxf(amax, fabsf(row[i]));
   }
   float computed = 1.0f;
@@ -70,11 +71,37 @@ __device__ void append_row(const KvAppendParams& p, const Tensor& t, const Scale
   }
 }
 
-/// One warp per (token, KV head), striding over the grid.
+/// Writes query `head` of a token to query_out with one warp.
+__device__ void return_query(const KvAppendParams& p, int64_t token, int head, int lane) {
+  const int64_t size_in = static_cast<int64_t>(dtype_size(p.dtype_in));
+  const char* source = static_cast<const char*>(p.query) +
+                       size_in * (token * p.query_stride_token + head * p.query_stride_head);
+  const int64_t target = token * p.query_out_stride_token + head * p.query_out_stride_head;
+  const bool rotary = p.features & kRotary;
+  const bool quantises = p.dtype_query_out != p.dtype_in;
+  if (!rotary && !quantises) {
+    copy_row(static_cast<char*>(p.query_out) + size_in * target, source,
+             static_cast<int>(p.head_dim * size_in), lane);
+    return;
+  }
+  const auto load = [&](int32_t channel) { return load_float(p.dtype_in, source, channel); };
+  for (int c = lane; c < p.head_dim; c += 32) {
+    const float x = rotary ? rotated(p.rotary, token_position(p, token), c, load) : load(c);
+    store_float(p.dtype_query_out, p.query_out, target + c, quantises ? x / *p.query_scale : x);
+  }
+}
+
+/// Heads of a token that a launch has work for: those of K and V, then those of returned queries.
+__host__ __device__ int heads_of_token(const KvAppendParams& p) {
+  return p.num_heads_kv + (p.features & kQueryOut ? p.num_heads_q : 0);
+}
+
+/// One warp per (token, head), striding over the grid.
 __global__ void __launch_bounds__(32 * kWarps) kv_append_kernel(const __grid_constant__ KvAppendParams p) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t capacity = int64_t{p.num_blocks} * p.block_size;
-  const int64_t items = p.num_tokens * p.num_heads_kv;
+  const int heads = heads_of_token(p);
+  const int64_t items = p.num_tokens * heads;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
   const bool rotary = p.features & kRotary;
   const Tensor k{p.key,
@@ -100,14 +127,18 @@ __global__ void __launch_bounds__(32 * kWarps) kv_append_kernel(const __grid_con
                  false,
                  (p.features & kVTokenScales) != 0};
   for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; i < items; i += stride) {
-    const int64_t token = i / p.num_heads_kv;
-    const int head = static_cast<int>(i % p.num_heads_kv);
+    const int64_t token = i / heads;
+    const int head = static_cast<int>(i % heads);
     const int64_t slot = p.slot_mapping[token];
     // Slot -1 means skip, by contract. The host cannot read slots and positions before the launch, so one
     // outside the cache or the table cannot be reported as an error. Nothing may be accessed through it
     // either.
     if (slot < 0 || slot >= capacity) continue;
-    if (rotary && (p.positions[token] < 0 || p.positions[token] >= p.rotary.positions)) continue;
+    if (rotary && (token_position(p, token) < 0 || token_position(p, token) >= p.rotary.positions)) continue;
+    if (head >= p.num_heads_kv) {
+      return_query(p, token, head - p.num_heads_kv, lane);
+      continue;
+    }
     append_row(p, k, p.k_scale, token, slot, head, lane);
     append_row(p, v, p.v_scale, token, slot, head, lane);
   }
@@ -116,7 +147,7 @@ __global__ void __launch_bounds__(32 * kWarps) kv_append_kernel(const __grid_con
 }  // namespace
 
 KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message) {
-  const int64_t items = p.num_tokens * p.num_heads_kv;
+  const int64_t items = p.num_tokens * heads_of_token(p);
   if (items == 0) return KernelStatus::kOk;
   const auto grid = static_cast<unsigned>(std::min<int64_t>((items + kWarps - 1) / kWarps, kMaxGrid));
   kv_append_kernel<<<grid, 32 * kWarps, 0, static_cast<cudaStream_t>(context.stream)>>>(p);

@@ -209,7 +209,8 @@ const Kernel kAttention = {
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
                 kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
-                kCustomMask | kTopkIndices | kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv,
+                kCustomMask | kTopkIndices | kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv |
+                kRotaryCached,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = attention_workspace,
@@ -228,7 +229,8 @@ const Kernel kKvAppend = {
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
     .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32 | kRotary | kE4m3Kv | kInt8K | kInt8V |
-                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow | kE5m2Kv,
+                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow | kE5m2Kv | kQueryOut |
+                kPositions64,
     .supports = append_supports,
     .numerics = append_numerics,
     .workspace_bytes = no_workspace,

@@ -209,6 +209,25 @@ struct ListedRows {
   __device__ float scale(int) const { return 1.0f; }
 };
 
+/// load_tile for keys that turn when they are read (kRotaryCached). Each thread reads both channels of a pair, so
+/// that a piece of a row can be turned too. It is not inlined: launches without such keys keep their registers.
+template <int kWidth, int kStride>
+__device__ __noinline__ void load_turned_keys(const AttentionParams& p, float* __restrict__ tile, int first,
+                                              KvRows rows) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kWidth; i += kThreads) {
+    const int r = i / kWidth;
+    const int c = first + i % kWidth;
+    const int64_t at = rows.offset(r);
+    const int position = rows.key0 + r;
+    float x = 0.0f;
+    if (at != kNoRow && c < p.head_dim && position < p.rotary.positions) {
+      x = turned_key(p, position, c,
+                     [&](int32_t channel) { return load_float(p.dtype_k, p.k, at + channel); });
+    }
+    tile[r * kStride + i % kWidth] = x;
+  }
+}
+
 /// Rotates the queries of a tile to their positions and rounds them to the type of q again. `tile` is
 /// complete; its rows are kD + kPad floats apart.
 template <int kD>

@@ -54,7 +54,10 @@ __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_const
           }
           const int64_t k = k_row_offset(p, b, key) + kv_head * p.k_stride_head;
           float dot = 0.0f;
-          for (int c = 0; c < p.head_dim; ++c) dot = fmaf(q_row[c], load_float(p.dtype_k, p.k, k + c), dot);
+          const auto load = [&](int32_t c) { return load_float(p.dtype_k, p.k, k + c); };
+          const bool key_turns = (p.features & kRotaryCached) && key < p.rotary.positions;
+          for (int c = 0; c < p.head_dim; ++c)
+            dot = fmaf(q_row[c], key_turns ? turned_key(p, key, c, load) : load(c), dot);
           const int64_t v = v_row_offset(p, b, key) + kv_head * p.v_stride_head;
           for (int c = 0; second && c < p.head_dim_v; ++c)
             dot = fmaf(qv_row[c], load_float(p.dtype_v, p.v, v + c), dot);
