@@ -63,8 +63,8 @@ __device__ inline void multiply_piece(const float* q_rows, const float* keys, in
 
 /// Bit 2 i + u: whether the custom mask hides key `key` + 16 u from row row0 + i of the tile. It is not inlined: beside
 /// the accumulators its addresses would be spilled.
-__device__ __noinline__ uint32_t hidden_scores(const AttentionParams& p, int b, int k_len, TileRows rows,
-                                               int row0, int key) {
+__device__ __noinline__ inline uint32_t hidden_scores(const AttentionParams& p, int b, int k_len,
+                                                      TileRows rows, int row0, int key) {
   uint32_t hidden = 0;
   for (int i = 0; i < kRows && row0 + i < rows.count; ++i) {
     for (int u = 0; u < 2; ++u) {
