@@ -55,6 +55,9 @@ Tamper::Fault keys_turned_to(const std::function<int64_t(const AttentionParams&,
   });
 }
 
+/// Tokens of a block, in packed launches of the same case, too.
+int64_t block_of(const AttentionParams& p) { return p.block_size > 0 ? p.block_size : 16; }
+
 int64_t query_bytes(const KvAppendParams& p) {
   return p.num_tokens * p.query_out_stride_token * static_cast<int64_t>(dtype_size(p.dtype_query_out));
 }
@@ -102,11 +105,11 @@ FaultClass cached_rotary_faults() {
            {"cached_keys_at_the_start_of_their_block",
             "all keys of a block turn to the position of its first",
             {kNeoxCached, kPairsCached},
-            keys_turned_to([](const AttentionParams& p, int64_t j) { return j - j % p.block_size; })},
+            keys_turned_to([](const AttentionParams& p, int64_t j) { return j - j % block_of(p); })},
            {"cached_keys_by_their_row_in_the_block",
             "positions begin at 0 in each block",
             {kPairsCached, kNeoxCached},
-            keys_turned_to([](const AttentionParams& p, int64_t j) { return j % p.block_size; })}}};
+            keys_turned_to([](const AttentionParams& p, int64_t j) { return j % block_of(p); })}}};
 }
 
 FaultClass query_faults() {

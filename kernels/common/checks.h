@@ -218,15 +218,6 @@ inline KernelStatus check_head_dims(const Kernel& kernel, const AttentionParams&
   return KernelStatus::kOk;
 }
 
-/// Checks the types of a launch with kQv. check_attention_dtypes must have passed.
-inline KernelStatus check_qv(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
-  if (!(p.features & kQv) || (p.dtype_k == p.dtype_q && p.dtype_v == p.dtype_q && is_float_dtype(p.dtype_q)))
-    return KernelStatus::kOk;
-  return refuse(message, KernelStatus::kBadArgument,
-                "%s: q, K and V in bf16, fp16 or fp32 required for qv, given %s, %s and %s", kernel.name,
-                dtype_name(p.dtype_q), dtype_name(p.dtype_k), dtype_name(p.dtype_v));
-}
-
 /// Checks the shapes and types of an attention launch. Call check_features first.
 inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionParams& p,
                                          KernelMessage* message) {
@@ -244,7 +235,6 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
   }
   if (const KernelStatus s = check_attention_dtypes(kernel, p, message); s != KernelStatus::kOk) return s;
   if (const KernelStatus s = check_head_dims(kernel, p, message); s != KernelStatus::kOk) return s;
-
   if (const KernelStatus s = check_qv(kernel, p, message); s != KernelStatus::kOk) return s;
 
   const uint64_t sources = p.features & (kPackedKv | kPagedKv | kContiguousKv);

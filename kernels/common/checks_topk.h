@@ -1,4 +1,4 @@
-// Argument checks of launches with lists of keys (kTopkIndices).
+// Argument checks of launches with lists of keys (kTopkIndices) or a second query (kQv).
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,16 @@
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {
+
+/// Checks the types of a launch with kQv. check_attention_dtypes must have passed.
+inline KernelStatus check_qv(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
+  const bool plain = p.dtype_q == DType::kBf16 || p.dtype_q == DType::kFp16 || p.dtype_q == DType::kFp32;
+  if (!(p.features & kQv) || (p.dtype_k == p.dtype_q && p.dtype_v == p.dtype_q && plain))
+    return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kBadArgument,
+                "%s: q, K and V in bf16, fp16 or fp32 required for qv, given %s, %s and %s", kernel.name,
+                dtype_name(p.dtype_q), dtype_name(p.dtype_k), dtype_name(p.dtype_v));
+}
 
 /// Checks the lists of a launch with kTopkIndices.
 inline KernelStatus check_topk_args(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
