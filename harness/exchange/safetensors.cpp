@@ -34,10 +34,10 @@ struct ElementName {
   int64_t size;
 };
 constexpr ElementName kElements[] = {
-    {Element::kBf16, "BF16", 2},    {Element::kF16, "F16", 2},      {Element::kF32, "F32", 4},
-    {Element::kF64, "F64", 8},      {Element::kE4m3, "F8_E4M3", 1}, {Element::kI8, "I8", 1},
-    {Element::kE5m2, "F8_E5M2", 1}, {Element::kU8, "U8", 1},        {Element::kU16, "U16", 2},
-    {Element::kI32, "I32", 4},      {Element::kI64, "I64", 8},
+    {Element::kBf16, "BF16", 2}, {Element::kF16, "F16", 2},      {Element::kF32, "F32", 4},
+    {Element::kF64, "F64", 8},   {Element::kE4m3, "F8_E4M3", 1}, {Element::kE5m2, "F8_E5M2", 1},
+    {Element::kI8, "I8", 1},     {Element::kU8, "U8", 1},        {Element::kU16, "U16", 2},
+    {Element::kI32, "I32", 4},   {Element::kI64, "I64", 8},
 };
 
 /// Parses the header. The parser itself takes the last of two equal keys; here they are an error.

@@ -36,7 +36,7 @@ TEST(CliFuzz, TheCpuKernelsAreClean) {
   }
   EXPECT_EQ(ran, 120);
   EXPECT_EQ(j["cases"], ran + skipped);
-  EXPECT_EQ(of_cpu, 4) << "one for each op";
+  EXPECT_EQ(of_cpu, 5) << "one for each op";
   EXPECT_GT(with_invariants, 0);
   EXPECT_TRUE(j["findings"].empty());
   EXPECT_TRUE(read_records(scratch.dir() / "out").empty());

@@ -116,7 +116,8 @@ TEST(Keys, EveryFeatureOfAKernelHasAKeyThatNeedsIt) {
     bool needed = false;  // in a case that does not need it without the key
     for (const char* beside :
          {"kv: contiguous", "kv: paged", "dtype: fp16", "kv: paged, append: in_call",
-          "kv: paged, append: in_call, rotary: neox", "op: kv_append, kv: paged, kv_dtype: int8"}) {
+          "kv: paged, append: in_call, rotary: neox", "op: kv_append, kv: paged, kv_dtype: int8",
+          "op: kv_move, kv: paged", "op: kv_move, kv: paged, move: gather"}) {
       needed =
           needed || ((features_with(beside, "") & f.bit) == 0 && (features_with(beside, key) & f.bit) != 0);
     }
