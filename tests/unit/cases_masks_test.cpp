@@ -113,7 +113,7 @@ TEST(SeenKeys, CostsCountTheBitsWithinTheOtherMasks) {
     for (const char* other :
          {"mask: causal", "mask: none, window: \"40,5\"", "mask: none, attention_chunk: 17"}) {
       const Case c = masked_case(std::string("{kv: packed, heads: 4/2, head_dim: 8, custom_mask: ") + mask +
-                                     ", " + other + ", batch: q30s90_q3s70_q0s5_q8s0}",
+                                     ", " + other + ", allow_short_kv: true, batch: q30s90_q3s70_q0s5_q8s0}",
                                  7);
       const SeenKeys seen(c);
       double pairs = 0;
@@ -138,9 +138,10 @@ TEST(SeenKeys, CostsCountTheBitsWithinTheOtherMasks) {
       // Rows of K and V are 2 * 2 heads * 8 channels of 2 bytes.
       const Case plain = masked_case(
           std::string("{kv: packed, heads: 4/2, head_dim: 8, mask: none, batch: q30s90_q3s70_q0s5_q8s0}"));
-      const double interval = cost_of(masked_case(std::string("{kv: packed, heads: 4/2, head_dim: 8, ") +
-                                                  other + ", batch: q30s90_q3s70_q0s5_q8s0}"))
-                                  .pairs;
+      const double interval =
+          cost_of(masked_case(std::string("{kv: packed, heads: 4/2, head_dim: 8, ") + other +
+                              ", allow_short_kv: true, batch: q30s90_q3s70_q0s5_q8s0}"))
+              .pairs;
       EXPECT_EQ(cost_of(c).bytes - cost_of(plain).bytes,
                 64.0 * (static_cast<double>(keys.size()) - 160) + interval / 8)
           << c.id;
