@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Writes harness/python/attnbench/_contract.py, the ctypes of kernels/contract, from the headers.
+"""Writes _contract.py (structs) and _enums.py of harness/python/attnbench from the headers of kernels/contract.
 
-    ./scripts/python_structs.py            # writes it
-    ./scripts/python_structs.py --check    # writes nothing; fails if the file differs from the headers
+    ./scripts/python_structs.py            # writes them
+    ./scripts/python_structs.py --check    # writes nothing; fails if a file differs from the headers
 """
 import argparse
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OUT = ROOT / "harness/python/attnbench/_contract.py"
+OUT = ROOT / "harness/python/attnbench"
 HEADERS = ["dtype.h", "attention_params.h", "merge_params.h", "attention_backward_params.h", "move_params.h", "kernel.h", "plugin.h"]
 SCALARS = {"uint64_t": "c_uint64", "int64_t": "c_int64", "uint32_t": "c_uint32", "int32_t": "c_int32", "float": "c_float",
            "double": "c_double", "char": "c_char", "std::size_t": "c_size_t"}
@@ -98,30 +99,37 @@ def struct(text, name, constants):
     return f"{extra}class {name}({base}):\n{anonymous}    _fields_ = [\n{rows}\n    ]"
 
 
-def contract():
+def written():
+    """The text of each file, by its name."""
     text = "\n".join(without_comments((ROOT / "kernels/contract" / h).read_text()) for h in HEADERS)
     constants = dict(re.findall(r"inline constexpr \w+ (k\w+) = (\w+);", text))
     names = re.findall(r'\{k(\w+), "(\w+)"\}', body(text, r"kFeatureNames\[\] = \{"))
     table = "\n".join(f'    "{name}": Feature.{python_name("k" + constant)},' for constant, name in names)
-    parts = [f'"""The contract of kernels, kernels/contract/*.h, for ctypes. Written by scripts/{pathlib.Path(__file__).name}."""\n'
-             "import enum\nfrom ctypes import (Structure, Union, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,\n"
-             "                    c_uint32, c_uint64, c_void_p)\n\n"
+    by = f"Written by scripts/{pathlib.Path(__file__).name}."
+    enums = [f'"""Numbers and names of the contract of kernels, kernels/contract/*.h. {by}"""\nimport enum\n\n'
              f"ABI_VERSION = {constants['kKernelAbiVersion']}\nPLUGIN_MAGIC = {constants['kPluginMagic']}"]
-    parts.append('class _Names(enum.IntEnum):\n    """Prints as its name."""\n\n    def __str__(self):\n        return self.name.lower()')
-    parts += [enum(text, name) for name in ENUMS]
-    parts += [struct(text, name, constants) for name in STRUCTS]
-    parts.append(f"#: Features by the names of `attnbench kernels`.\nFEATURES = {{\n{table}\n}}")
-    return "\n\n\n".join(parts) + "\n"
+    enums.append('class _Names(enum.IntEnum):\n    """Prints as its name."""\n\n    def __str__(self):\n        return self.name.lower()')
+    enums += [enum(text, name) for name in ENUMS]
+    enums.append(f"#: Features by the names of `attnbench kernels`.\nFEATURES = {{\n{table}\n}}")
+    shared = ", ".join(["ABI_VERSION", "FEATURES", "PLUGIN_MAGIC", *sorted(ENUMS)])
+    structs = [f'"""The contract of kernels, kernels/contract/*.h, for ctypes. {by}"""\n'
+               "from ctypes import (Structure, Union, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,\n"
+               "                    c_uint32, c_uint64, c_void_p)\n\n"
+               + textwrap.fill(f"from ._enums import ({shared})", 100, subsequent_indent=" " * 21) + "  # noqa: F401"]
+    structs += [struct(text, name, constants) for name in STRUCTS]
+    return {name: "\n\n\n".join(parts) + "\n" for name, parts in (("_enums.py", enums), ("_contract.py", structs))}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file differs")
-    wanted = contract()
-    if not parser.parse_args().check:
-        OUT.write_text(wanted)
-    elif not OUT.exists() or OUT.read_text() != wanted:
-        sys.exit(f"{OUT.relative_to(ROOT)} differs from kernels/contract: run scripts/{pathlib.Path(__file__).name}")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
+    check = parser.parse_args().check
+    for name, wanted in written().items():
+        out = OUT / name
+        if not check:
+            out.write_text(wanted)
+        elif not out.exists() or out.read_text() != wanted:
+            sys.exit(f"{out.relative_to(ROOT)} differs from kernels/contract: run scripts/{pathlib.Path(__file__).name}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from attnbench import _contract, _host, _kernel, _returned
 from attnbench._contract import AttentionParams, DType, Feature, KvAppendParams, LaunchContext, MergeStatesParams, Op, OpParams
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NUMPY_TYPES = {DType.BF16: np.uint16, DType.FP16: np.float16, DType.FP32: np.float32, DType.E4M3: np.uint8, DType.INT8: np.int8}
+NUMPY_TYPES = {DType.BF16: np.uint16, DType.FP16: np.float16, DType.FP32: np.float32, DType.E4M3: np.uint8, DType.E5M2: np.uint8, DType.INT8: np.int8}
 NEEDS_TORCH = unittest.skipIf(torch is None, "this python3 has no torch")
 
 
