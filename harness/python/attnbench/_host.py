@@ -17,8 +17,8 @@ import traceback
 from . import _kernel
 from ._call import Call, Unsupported, use_torch
 from ._contract import (ABI_VERSION, PLUGIN_MAGIC, AttentionBackwardParams, AttentionParams, KernelFlag,
-                        KernelMessage, KernelStatus, KvAppendParams, LaunchContext, MergeStatesParams, Numerics,
-                        Op, OpParams, Plugin)
+                        KernelMessage, KernelStatus, KvAppendParams, KvMoveParams, LaunchContext,
+                        MergeStatesParams, Numerics, Op, OpParams, Plugin)
 from ._contract import Kernel as KernelTable
 from ._need import Missing
 from ._returned import Outputs, WrongOutput
@@ -196,7 +196,8 @@ class _Entry:
                                min_compute_capability=kernel.min_compute_capability, features=kernel.features,
                                supports=supports, numerics=numerics, plan=plan, launch=launch)
         self.bytes = ctypes.c_char * ctypes.sizeof({Op.ATTENTION: AttentionParams, Op.KV_APPEND: KvAppendParams,
-                                   Op.MERGE_STATES: MergeStatesParams, Op.ATTENTION_BACKWARD: AttentionBackwardParams}[kernel.op])
+                                   Op.MERGE_STATES: MergeStatesParams, Op.ATTENTION_BACKWARD: AttentionBackwardParams,
+                                   Op.KV_MOVE: KvMoveParams}[kernel.op])
 
     def guarded(self, message, function, *arguments):
         """Calls the function; turns what it raises into a status and a line."""
@@ -280,7 +281,7 @@ def _table(kernels, lib):
     entries = [_Entry(k, device, lib) for k in kernels for device in k.devices]
     rows = (ctypes.c_void_p * len(entries))(*(ctypes.addressof(e.row) for e in entries))
     sizes = [ctypes.sizeof(s) for s in (KernelTable, OpParams, AttentionParams, KvAppendParams, MergeStatesParams, AttentionBackwardParams, LaunchContext,
-                                        KernelMessage, Numerics)]
+                                        KernelMessage, Numerics, KvMoveParams)]
     table = Plugin(magic=PLUGIN_MAGIC, abi_version=ABI_VERSION, struct_bytes=tuple(sizes), num_kernels=len(entries),
                    kernels=ctypes.cast(rows, ctypes.c_void_p))
     _kept.append((entries, rows, table))
