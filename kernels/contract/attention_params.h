@@ -119,7 +119,7 @@ struct AttentionParams {
   int64_t q_stride_head;
   const int32_t* cu_seqlens_q;  ///< (B + 1), [0] may be other than 0
   /// (B), kSequsedQ: len_q of sequence b, at most cu_seqlens_q[b + 1] - cu_seqlens_q[b]. The other rows of the
-  /// slot may hold NaN; their O and LSE must not be written.
+  /// slot may hold NaN; their O, LSE and probs must not be written.
   const int32_t* seqused_q;
   /// (total_q, Hq, Dv) in dtype_q, kQv: the score is (q.k + qv.v) * softmax_scale, then softcap and so on.
   /// FlashAttention 3 uses it for MLA: K is the rotary part, V the latent.
@@ -145,8 +145,8 @@ struct AttentionParams {
   int64_t v_stride_head;
   const int32_t* cu_seqlens_k;  ///< (B + 1), packed only
   const int32_t* seqused_k;     ///< (B) key lengths; null: differences of cu_seqlens_k (packed only)
-  /// (B, block_table_stride), paged only. Entries after a sequence's last block are junk and must not be
-  /// followed. The same holds for entries of blocks that are left of every query's window, unless new rows
+  /// (B or, with kPagedBatchIdx, more; block_table_stride), paged only. Entries after a sequence's last block are
+  /// junk and must not be followed. The same holds for entries of blocks that are left of every query's window, unless new rows
   /// enter the block.
   const int32_t* block_table;
   int64_t block_table_stride;      ///< entries per row
@@ -159,8 +159,8 @@ struct AttentionParams {
   // Append in the same call (kAppend; paged and contiguous KV). Before it attends, the launch writes new
   // token i of sequence b to row seqused_k[b] - new_len + i. Here new_len = cu_seqlens_new[b + 1] -
   // cu_seqlens_new[b]. seqused_k[b] includes the new tokens, so new_len <= seqused_k[b]. The rest of the
-  // cache must not change. The sequence must fit: leftpad + seqused_k[b] <= cache_capacity (contiguous), or
-  // seqused_k[b] <= block_table_stride * block_size (paged).
+  // cache must not change. The sequence must fit: leftpad + seqused_k[b] <= cache_capacity (contiguous) or
+  // <= block_table_stride * block_size (paged; leftpad 0 without kPagedLeftpad).
   //
   // kAppendQuantised: new rows come in the type of the cache, and are copied, or in that of the
   // bit kBf16, kFp16 or kFp32. These are stored as x / descale, rounded once to the cache's type,

@@ -18,9 +18,9 @@ ATTNBENCH_HD inline uint32_t dropout_threshold(float p) {
 /// Factor of the weights that are kept.
 ATTNBENCH_HD inline float dropout_scale(float p) { return 1.0f / (1.0f - p); }
 
-/// Random bits of four neighbouring keys, 4 * key_quad .. 4 * key_quad + 3, for query head `head` and packed
-/// query row `token`. They are Philox4x32-10 of the counter (key_quad, token, head, lower half of offset).
-/// The key is (lower half of seed, upper half of seed xor upper half of offset).
+/// Random bits of four neighbouring keys, 4 * key_quad .. 4 * key_quad + 3, for query head `head` and row `token`
+/// of q, unused rows of kSequsedQ counted. They are Philox4x32-10 of the counter (key_quad, token, head, lower
+/// half of offset). The key is (lower half of seed, upper half of seed xor upper half of offset).
 ATTNBENCH_HD inline Philox4 dropout_bits(uint64_t seed, uint64_t offset, int32_t head, int64_t token,
                                          int32_t key_quad) {
   return philox4x32(static_cast<uint32_t>(key_quad), static_cast<uint32_t>(token),
