@@ -146,8 +146,8 @@ struct AttentionParams {
   const int32_t* cu_seqlens_k;  ///< (B + 1), packed only
   const int32_t* seqused_k;     ///< (B) key lengths; null: differences of cu_seqlens_k (packed only)
   /// (B or, with kPagedBatchIdx, more; block_table_stride), paged only. Entries after a sequence's last block are
-  /// junk and must not be followed. The same holds for entries of blocks that are left of every query's window, unless new rows
-  /// enter the block.
+  /// junk and must not be followed. The same holds for entries of blocks that are left of every query's window,
+  /// unless new rows enter the block.
   const int32_t* block_table;
   int64_t block_table_stride;      ///< entries per row
   int32_t block_size;              ///< tokens per block, paged only
