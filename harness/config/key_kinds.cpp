@@ -292,7 +292,7 @@ SweepKey batch_key() {
                 "server",
                 &CaseParams::seqs);
   key.schema = batch_schema();
-  key.values = "see below";
+  key.values = "a spec or a mapping";
   key.read_several = read_batch_key;
   key.text = [](const CaseParams& p) { return format_batch_spec(p.seqs); };
   key.report = report_batch;
