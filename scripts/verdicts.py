@@ -5,6 +5,7 @@ without times.
     attnbench run configs/smoke.yaml --device cuda --out results/runs/smoke
     ./scripts/verdicts.py results/runs/smoke/results.json --out results/baselines/<gpu>/smoke.csv
 
+--only REGEX lists the cases in whose ids it is found; the head counts the others as `unlisted`.
 One line for each case and kernel that ran: id, kernel, status, and the figures of the check
 (harness/verify/README.md). Lines that begin with # say how the file was made, and how many cases were
 skipped. Needs Python 3 and its standard library only.
@@ -15,6 +16,7 @@ import csv
 import io
 import json
 import pathlib
+import re
 import shlex
 import sys
 
@@ -26,10 +28,13 @@ def shown(value):
     return f"{value:.4g}" if isinstance(value, float) else value
 
 
-def write(results, out):
+def write(results, out, only=""):
     context = results["context"]["attnbench"]
     entries = [b["attnbench"] for b in results["benchmarks"]]
-    counts = collections.Counter(e["status"] for e in entries)
+    listed = [e for e in entries if re.search(only, e["id"])]
+    counts = collections.Counter(e["status"] for e in listed)
+    if len(listed) < len(entries):
+        counts["unlisted"] = len(entries) - len(listed)
     device = context["device"]
     out.write(f"# attnbench {context['version']}, revision {context['revision']}\n")
     out.write(f"# {shlex.join(context['command_line'])}\n")
@@ -37,7 +42,7 @@ def write(results, out):
     out.write(f"# {', '.join(f'{n} {status}' for status, n in sorted(counts.items()))}\n")
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["id", "kernel", "status"] + FIGURES + ["reason"])
-    for e in entries:
+    for e in listed:
         if e["status"] == "skip":
             continue
         check = e["check"] or {}
@@ -48,10 +53,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=pathlib.Path, help="results.json of attnbench run")
     parser.add_argument("--out", type=pathlib.Path, help="file to write (default: standard output)")
+    parser.add_argument("--only", default="", metavar="REGEX", help="list only cases in whose ids it is found")
     args = parser.parse_args()
     try:
         text = io.StringIO()
-        write(json.loads(args.results.read_text()), text)
+        write(json.loads(args.results.read_text()), text, args.only)
         if args.out:
             args.out.write_text(text.getvalue())
         else:
