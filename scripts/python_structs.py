@@ -117,6 +117,9 @@ def written():
                "                    c_uint32, c_uint64, c_void_p)\n\n"
                + textwrap.fill(f"from ._enums import ({shared})", 100, subsequent_indent=" " * 21) + "  # noqa: F401"]
     structs += [struct(text, name, constants) for name in STRUCTS]
+    told = ", ".join(re.findall(r"sizeof\((\w+)\)", re.search(r"\.struct_bytes = \{([^}]*)\}", text)[1]))
+    structs.append("#: The structs whose sizes a plug-in tells, in their order.\n" +
+                   textwrap.fill(f"PLUGIN_STRUCTS = ({told})", 100, subsequent_indent=" " * 18))
     return {name: "\n\n\n".join(parts) + "\n" for name, parts in (("_enums.py", enums), ("_contract.py", structs))}
 
 

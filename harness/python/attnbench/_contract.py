@@ -401,3 +401,8 @@ class Plugin(Structure):
         ("num_kernels", c_uint32),
         ("kernels", c_void_p),
     ]
+
+
+#: The structs whose sizes a plug-in tells, in their order.
+PLUGIN_STRUCTS = (Kernel, OpParams, AttentionParams, KvAppendParams, MergeStatesParams,
+                  AttentionBackwardParams, LaunchContext, KernelMessage, Numerics, KvMoveParams)

@@ -16,9 +16,8 @@ import traceback
 
 from . import _kernel
 from ._call import Call, Unsupported, use_torch
-from ._contract import (ABI_VERSION, PLUGIN_MAGIC, AttentionBackwardParams, AttentionParams, KernelFlag,
-                        KernelMessage, KernelStatus, KvAppendParams, KvMoveParams, LaunchContext,
-                        MergeStatesParams, Numerics, Op, OpParams, Plugin)
+from ._contract import (ABI_VERSION, PLUGIN_MAGIC, PLUGIN_STRUCTS, KernelFlag, KernelMessage, KernelStatus,
+                        LaunchContext, OpParams, Plugin)
 from ._contract import Kernel as KernelTable
 from ._need import Missing
 from ._returned import Outputs, WrongOutput
@@ -195,9 +194,7 @@ class _Entry:
                                shapes=self.texts[2], op=kernel.op, device=device,
                                min_compute_capability=kernel.min_compute_capability, features=kernel.features,
                                supports=supports, numerics=numerics, plan=plan, launch=launch)
-        self.bytes = ctypes.c_char * ctypes.sizeof({Op.ATTENTION: AttentionParams, Op.KV_APPEND: KvAppendParams,
-                                   Op.MERGE_STATES: MergeStatesParams, Op.ATTENTION_BACKWARD: AttentionBackwardParams,
-                                   Op.KV_MOVE: KvMoveParams}[kernel.op])
+        self.bytes = ctypes.c_char * getattr(OpParams, kernel.op.name.lower()).size
 
     def guarded(self, message, function, *arguments):
         """Calls the function; turns what it raises into a status and a line."""
@@ -280,8 +277,7 @@ _kept = []  # tables that the program refers to
 def _table(kernels, lib):
     entries = [_Entry(k, device, lib) for k in kernels for device in k.devices]
     rows = (ctypes.c_void_p * len(entries))(*(ctypes.addressof(e.row) for e in entries))
-    sizes = [ctypes.sizeof(s) for s in (KernelTable, OpParams, AttentionParams, KvAppendParams, MergeStatesParams, AttentionBackwardParams, LaunchContext,
-                                        KernelMessage, Numerics, KvMoveParams)]
+    sizes = [ctypes.sizeof(s) for s in PLUGIN_STRUCTS]
     table = Plugin(magic=PLUGIN_MAGIC, abi_version=ABI_VERSION, struct_bytes=tuple(sizes), num_kernels=len(entries),
                    kernels=ctypes.cast(rows, ctypes.c_void_p))
     _kept.append((entries, rows, table))
