@@ -40,8 +40,9 @@ enum class QueryOut { kNone, kSame, kE4m3 };
 enum class Expired { kKept, kNan, kFreed };
 /// Rotary embedding: none, or how the channels of a row pair up.
 enum class Rotary { kNone, kNeox, kInterleaved };
-/// What keys and values are quantised to: both to e4m3 or int8, or K alone to int8.
-enum class KvDType { kSame, kE4m3, kInt8, kInt8K, kE5m2 };
+/// What keys and values are quantised to: both to one type, or K alone to int8. kNvfp4: e2m1 with a scale in e4m3
+/// for 16 channels. kDsMla: a latent in e4m3 with a scale in fp32 for 128 channels, and a rotary part in bf16.
+enum class KvDType { kSame, kE4m3, kInt8, kInt8K, kE5m2, kNvfp4, kDsMla };
 
 /// Scales with which kv_append quantises new rows. kGiven: inputs of the launch. kPerToken: computed per
 /// (token, head). kPerTokenK: computed for K and given for V, the form in which attention reads int8.
@@ -91,7 +92,7 @@ constexpr const char* kv_name(KvSource kv) {
 }
 constexpr const char* kv_layout_name(KvLayout l) { return l == KvLayout::kNhd ? "nhd" : "hnd"; }
 constexpr const char* kv_dtype_name(KvDType t) {
-  constexpr const char* names[] = {"same", "e4m3", "int8", "int8_k", "e5m2"};
+  constexpr const char* names[] = {"same", "e4m3", "int8", "int8_k", "e5m2", "nvfp4", "fp8_ds_mla"};
   return names[static_cast<int>(t)];
 }
 constexpr const char* scales_name(Scales s) {
@@ -265,7 +266,10 @@ struct CaseParams {
       case KvDType::kSame:
         return dtype;
       case KvDType::kE4m3:
+      case KvDType::kDsMla:
         return DType::kE4m3;
+      case KvDType::kNvfp4:
+        return DType::kE2m1x2;
       case KvDType::kE5m2:
         return DType::kE5m2;
       default:
@@ -274,6 +278,13 @@ struct CaseParams {
   }
   DType type_of_v() const { return kv_dtype == KvDType::kInt8K ? dtype : type_of_k(); }
   DType type_of_kv(bool is_v) const { return is_v ? type_of_v() : type_of_k(); }
+  /// Channels that share a scale of K or V besides the descale (kBlockScales); 0: none.
+  int32_t scale_block() const {
+    return kv_dtype == KvDType::kNvfp4 ? 16 : kv_dtype == KvDType::kDsMla ? 128 : 0;
+  }
+  DType type_of_block_scale() const { return kv_dtype == KvDType::kNvfp4 ? DType::kE4m3 : DType::kFp32; }
+  /// Last channels of K that are in bf16 (kKTail).
+  int32_t k_tail() const { return kv_dtype == KvDType::kDsMla ? head_dim - dim_v() : 0; }
   DType type_of_out() const { return e4m3_out ? DType::kE4m3 : dtype; }
   /// Type in which new rows of K or V come.
   DType type_of_new(bool is_v) const {

@@ -60,6 +60,9 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kRotaryCached, "rotary: neox, rotary_cached: true"},
     {kQueryOut, "query_out: same"},
     {kPositions64, "rotary: neox, positions: int64"},
+    {kE2m1Kv, "kv_dtype: nvfp4"},
+    {kBlockScales, "kv_dtype: nvfp4"},
+    {kKTail, "kv_dtype: fp8_ds_mla"},
 };
 
 }  // namespace

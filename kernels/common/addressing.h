@@ -17,13 +17,20 @@ struct SeqRange {
   int32_t k_len;
 };
 
-/// Lengths of sequence `b`, 0 <= b < batch. Reads cu_seqlens_q and, if they are given, seqused_q and seqused_k;
-/// else cu_seqlens_k.
-ATTNBENCH_HD inline SeqRange seq_range(const AttentionParams& p, int32_t b) {
+/// Lengths of sequence `b`, 0 <= b < batch, where its queries fill its slot: for kernels that refuse kSequsedQ.
+/// Reads cu_seqlens_q and, if it is given, seqused_k; else cu_seqlens_k.
+ATTNBENCH_HD inline SeqRange full_slot_range(const AttentionParams& p, int32_t b) {
   const int32_t q_begin = p.cu_seqlens_q[b];
-  const int32_t q_len = p.seqused_q != nullptr ? p.seqused_q[b] : p.cu_seqlens_q[b + 1] - q_begin;
+  const int32_t q_len = p.cu_seqlens_q[b + 1] - q_begin;
   const int32_t k_len = p.seqused_k != nullptr ? p.seqused_k[b] : p.cu_seqlens_k[b + 1] - p.cu_seqlens_k[b];
   return {q_begin, q_len, k_len};
+}
+
+/// Lengths of sequence `b`, 0 <= b < batch. Reads seqused_q, too, if it is given.
+ATTNBENCH_HD inline SeqRange seq_range(const AttentionParams& p, int32_t b) {
+  SeqRange range = full_slot_range(p, b);
+  if (p.seqused_q != nullptr) range.q_len = p.seqused_q[b];
+  return range;
 }
 
 /// New tokens of sequence `b` of a launch with kAppend.

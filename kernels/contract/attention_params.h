@@ -68,6 +68,9 @@ enum Feature : uint64_t {
   kPositions64 = 1ull << 47,   ///< kv_append: positions64 is given in place of positions
   kGather = 1ull << 48,        ///< kv_move: rows of sequences go to a packed tensor
   kSeqStarts = 1ull << 49,     ///< kv_move: seq_starts is given
+  kE2m1Kv = 1ull << 50,        ///< attention: K and V in e2m1x2, with kBlockScales (NVFP4)
+  kBlockScales = 1ull << 51,   ///< attention: K and V have a scale per row, KV head and block of channels
+  kKTail = 1ull << 52,         ///< attention: the last channels of K are in bf16, in k_tail (fp8_ds_mla)
 };
 
 /// Rotary position of query i of sequence b. Here cache_seqlens = seqused_k[b] - new_len is the length of the
@@ -234,6 +237,11 @@ struct AttentionParams {
   //   int8 K: per (row, KV head); at the address of the row, with stride_outer in place of stride_token
   //   int8 V: per (KV head, channel); head h, channel c at h * stride_head + c
   // Descales of rows that must not be read, or that no query sees, may hold NaN, as the rows may.
+  // kBlockScales: the value of a number of K or V is multiplied by the scale of its block, too; the scale of
+  // row r, KV head h and channel c is at the address of row r, with k_block_scale_stride_* for strides, plus
+  // c / scale_block. Both tensors have strides of their own.
+  //   NVFP4 (kE2m1Kv): scale_block 16, scales in e4m3, and a descale for the tensor (strides 0)
+  //   fp8_ds_mla (kE4m3Kv, kKTail, kVIsK): scale_block 128, scales in fp32, and no descale (null)
   const float* q_descale;
   const float* k_descale;
   const float* v_descale;
@@ -244,6 +252,23 @@ struct AttentionParams {
   int64_t k_descale_stride_head;
   int64_t v_descale_stride_outer;
   int64_t v_descale_stride_head;
+  const void* k_block_scale;  ///< (rows of K, Hkv, D / scale_block) in dtype_block_scale
+  const void* v_block_scale;  ///< (rows of V, Hkv, Dv / scale_block); kVIsK: k_block_scale
+  int64_t k_block_scale_stride_block;
+  int64_t k_block_scale_stride_token;
+  int64_t k_block_scale_stride_head;
+  int64_t v_block_scale_stride_block;
+  int64_t v_block_scale_stride_token;
+  int64_t v_block_scale_stride_head;
+  int32_t scale_block;      ///< channels that share a scale, 16 or 128
+  DType dtype_block_scale;  ///< e4m3 or fp32
+  // kKTail: channels [Dv, D) of K are in bf16, without scales: channel c of row r, KV head h is at the address of
+  // row r, with k_tail_stride_* for strides, plus c - Dv. The row at k holds Dv channels. In a row of fp8_ds_mla
+  // (vLLM, FlashMLA) 512 bytes of e4m3, 4 scales in fp32 and 64 channels in bf16 follow each other.
+  const void* k_tail;
+  int64_t k_tail_stride_block;
+  int64_t k_tail_stride_token;
+  int64_t k_tail_stride_head;
 
   // Outputs. A query row that sees no key gets O = 0 and LSE = -inf, or LSE = sink if there are sinks.
   void* out;  ///< (total_q, Hq, Dv)

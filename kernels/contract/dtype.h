@@ -12,7 +12,12 @@
 
 namespace attnbench {
 
-enum class DType : int32_t { kBf16 = 0, kFp16 = 1, kFp32 = 2, kE4m3 = 3, kInt8 = 4, kE5m2 = 5 };
+/// An element of e2m1x2 holds two numbers of 4 bits: channels 2 i (low half of the byte) and 2 i + 1. Sizes and
+/// strides count elements, so a row of D channels has D / 2 of them, as torch.float4_e2m1fn_x2 has it.
+enum class DType : int32_t { kBf16 = 0, kFp16 = 1, kFp32 = 2, kE4m3 = 3, kInt8 = 4, kE5m2 = 5, kE2m1x2 = 6 };
+
+/// Numbers (channels) in one element.
+ATTNBENCH_HD constexpr int32_t numbers_per_element(DType t) { return t == DType::kE2m1x2 ? 2 : 1; }
 
 /// Bytes of one element.
 ATTNBENCH_HD constexpr std::size_t dtype_size(DType t) {
@@ -34,6 +39,8 @@ constexpr const char* dtype_name(DType t) {
       return "int8";
     case DType::kE5m2:
       return "e5m2";
+    case DType::kE2m1x2:
+      return "e2m1x2";
   }
   return "?";
 }
@@ -43,12 +50,11 @@ ATTNBENCH_HD constexpr bool is_fp8(DType t) { return t == DType::kE4m3 || t == D
 
 /// The largest number of a quantised type, at which conversions to it saturate.
 ATTNBENCH_HD constexpr float largest_number(DType t) {
-  return t == DType::kE4m3 ? 448.0f : t == DType::kE5m2 ? 57344.0f : 127.0f;
+  return t == DType::kE4m3 ? 448.0f : t == DType::kE5m2 ? 57344.0f : t == DType::kE2m1x2 ? 6.0f : 127.0f;
 }
 
 /// Unit roundoff u = 2^-p of a floating type; p counts the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3: 4,
-/// e5m2: 3).
-/// Returns 0 for int8, whose error is an absolute step instead.
+/// e5m2: 3, e2m1: 2). Returns 0 for int8, whose error is an absolute step instead.
 constexpr double unit_roundoff(DType t) {
   switch (t) {
     case DType::kBf16:
@@ -61,6 +67,8 @@ constexpr double unit_roundoff(DType t) {
       return 1.0 / 16;
     case DType::kE5m2:
       return 1.0 / 8;
+    case DType::kE2m1x2:
+      return 1.0 / 4;
     case DType::kInt8:
       return 0.0;
   }
@@ -173,6 +181,29 @@ ATTNBENCH_HD inline uint8_t float_to_e5m2(float x) {
   return static_cast<uint8_t>(sign | (kept + ((rest > half || (rest == half && (kept & 1u))) ? 1u : 0u)));
 }
 
+/// e2m1 of the OCP microscaling formats (MX), version 1.0: a sign and 0, 0.5, 1, 1.5, 2, 3, 4 or 6. Reads the
+/// low 4 bits of `x`. Exact.
+ATTNBENCH_HD inline float e2m1_to_float(uint8_t x) {
+  const uint32_t sign = static_cast<uint32_t>(x & 0x8u) << 28;
+  const float scaled = bits_float(uint32_t{x & 0x7u} << 22) * bits_float(0x7e800000u);  // * 2^126
+  return bits_float(sign | float_bits(scaled));
+}
+
+/// Rounds to e2m1, saturating at 6 as cvt.rn.satfinite does; the result is in the low 4 bits. e2m1 has no NaN:
+/// NaN becomes 6.
+ATTNBENCH_HD inline uint8_t float_to_e2m1(float x) {
+  const uint32_t u = float_bits(x);
+  const uint32_t sign = (u >> 28) & 0x8u;
+  const uint32_t a = u & 0x7fffffffu;
+  if (a > 0x40a00000u) return static_cast<uint8_t>(sign | 0x7u);  // more than 5, NaN
+  if (a >= 0x3f800000u) {                                         // 1: normal in e2m1
+    const uint32_t r = a - 0x3f000000u;
+    return static_cast<uint8_t>(sign | ((r + 0x1fffffu + ((r >> 22) & 1u)) >> 22));
+  }
+  // Steps of 0.5; halves of a step go to the even number: 0.25 to 0, 0.75 to 1.
+  return static_cast<uint8_t>(sign | (a > 0x3e800000u ? (a >= 0x3f400000u ? 2u : 1u) : 0u));
+}
+
 /// Rounds to int8, to nearest, ties to even. Saturates at -128 and 127, as cvt.rni.sat.s8.f32 does. NaN
 /// becomes 0.
 ATTNBENCH_HD inline int8_t float_to_int8(float x) {
@@ -182,7 +213,7 @@ ATTNBENCH_HD inline int8_t float_to_int8(float x) {
   return static_cast<int8_t>(static_cast<int32_t>(float_bits(x + 12582912.0f)) - 0x4b400000);
 }
 
-/// Reads element `index` of an array as float.
+/// Reads element `index` of an array as float; of e2m1x2, number `index`.
 ATTNBENCH_HD inline float load_float(DType t, const void* base, int64_t index) {
   switch (t) {
     case DType::kBf16:
@@ -195,12 +226,16 @@ ATTNBENCH_HD inline float load_float(DType t, const void* base, int64_t index) {
       return e5m2_to_float(static_cast<const uint8_t*>(base)[index]);
     case DType::kInt8:
       return static_cast<float>(static_cast<const int8_t*>(base)[index]);
+    case DType::kE2m1x2:
+      return e2m1_to_float(
+          static_cast<uint8_t>(static_cast<const uint8_t*>(base)[index / 2] >> (index % 2 * 4)));
     default:
       return static_cast<const float*>(base)[index];
   }
 }
 
-/// Writes `x` to element `index` of an array, rounded to the array's type.
+/// Writes `x` to element `index` of an array, rounded to the array's type. In e2m1x2 `index` counts numbers, and
+/// the byte is read and written back: two threads must not write one byte.
 ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x) {
   switch (t) {
     case DType::kBf16:
@@ -218,6 +253,12 @@ ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x
     case DType::kInt8:
       static_cast<int8_t*>(base)[index] = float_to_int8(x);
       break;
+    case DType::kE2m1x2: {
+      uint8_t& pair = static_cast<uint8_t*>(base)[index / 2];
+      const int shift = static_cast<int>(index % 2) * 4;
+      pair = static_cast<uint8_t>((pair & (0xf0u >> shift)) | uint32_t{float_to_e2m1(x)} << shift);
+      break;
+    }
     default:
       static_cast<float*>(base)[index] = x;
       break;
@@ -237,6 +278,8 @@ ATTNBENCH_HD inline float round_to(DType t, float x) {
       return e5m2_to_float(float_to_e5m2(x));
     case DType::kInt8:
       return static_cast<float>(float_to_int8(x));
+    case DType::kE2m1x2:
+      return e2m1_to_float(float_to_e2m1(x));
     default:
       return x;
   }

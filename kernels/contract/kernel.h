@@ -13,7 +13,7 @@
 namespace attnbench {
 
 /// Version of this interface. The program refuses a plug-in of another version.
-inline constexpr uint32_t kKernelAbiVersion = 6;
+inline constexpr uint32_t kKernelAbiVersion = 7;
 
 enum class Op : int32_t {
   kAttention = 0,
@@ -243,6 +243,9 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kPositions64, "positions64"},
     {kGather, "gather"},
     {kSeqStarts, "seq_starts"},
+    {kE2m1Kv, "e2m1_kv"},
+    {kBlockScales, "block_scales"},
+    {kKTail, "k_tail"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, and names

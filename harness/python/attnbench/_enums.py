@@ -1,7 +1,7 @@
 """Numbers and names of the contract of kernels, kernels/contract/*.h. Written by scripts/python_structs.py."""
 import enum
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 PLUGIN_MAGIC = 0x6e69676c706e7461
 
 
@@ -19,6 +19,7 @@ class DType(_Names):
     E4M3 = 3
     INT8 = 4
     E5M2 = 5
+    E2M1X2 = 6
 
 
 class RotaryQ(_Names):
@@ -77,6 +78,9 @@ class Feature(enum.IntFlag):
     POSITIONS64 = 1 << 47
     GATHER = 1 << 48
     SEQ_STARTS = 1 << 49
+    E2M1_KV = 1 << 50
+    BLOCK_SCALES = 1 << 51
+    K_TAIL = 1 << 52
 
 
 class Op(_Names):
@@ -159,4 +163,7 @@ FEATURES = {
     "positions64": Feature.POSITIONS64,
     "gather": Feature.GATHER,
     "seq_starts": Feature.SEQ_STARTS,
+    "e2m1_kv": Feature.E2M1_KV,
+    "block_scales": Feature.BLOCK_SCALES,
+    "k_tail": Feature.K_TAIL,
 }

@@ -111,7 +111,7 @@ struct Order {
 
 /// Lengths of sequence b; zeros where it is left to another kernel (skip_q_len).
 __device__ SeqRange own_range(const AttentionParams& p, const ScheduleParams& s, int b) {
-  const SeqRange range = seq_range(p, b);
+  const SeqRange range = full_slot_range(p, b);
   return range.q_len > s.skip_q_len ? range : SeqRange{range.q_begin, 0, 0};
 }
 
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kThreads)
 
   if (p.batch <= kMaxFewSequences && s.skip_q_len == 0) {
     const int lane = threadIdx.x % 32;
-    if (s.no_list || needs_no_list(sum_of_keys(lane < p.batch ? seq_range(p, lane).k_len : 0), s.kv_budget)) {
+    if (s.no_list || needs_no_list(sum_of_keys(lane < p.batch ? full_slot_range(p, lane).k_len : 0), s.kv_budget)) {
       if (threadIdx.x == 0) schedule->next_work = s.first_drawn;
       return;
     }
