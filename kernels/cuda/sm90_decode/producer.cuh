@@ -6,6 +6,7 @@
 #include "kernels/cuda/common/row_map.cuh"
 #include "kernels/cuda/sm90_decode/append.cuh"
 #include "kernels/cuda/sm90_decode/handover.cuh"
+#include "kernels/cuda/sm90_decode/key_scales.cuh"
 #include "kernels/cuda/sm90_decode/pace.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
@@ -205,7 +206,11 @@ class Producer {
     }
     if (valid == 0) block = row = 0;
     if constexpr (kLoads != Loads::kValues) {
+      const uint32_t n = kv_.count / 2;
       fill_slot({map_k_, p_.k_rows}, block, row, valid, issues, has_new);
+      if constexpr (kShape.int8_kv) {
+        load_key_scales<kShape>(p_, smem_, n, kv_head_, lane_, {block, row, issues ? valid : 0});
+      }
     } else {
       kv_.advance();
     }

@@ -20,7 +20,8 @@ struct Shape {
   int slots;      ///< slots of the ring of K and V tiles: they bound the bytes in flight
   int warps = 4;  ///< consumer warps; beyond 4 a third of the registers per thread is lost
   int tile_tokens = 64;
-  bool eight_bit_kv = false;  ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
+  bool eight_bit_kv = false;  ///< K and V in e4m3 or int8: products and weights in fp16, which holds both exactly
+  bool int8_kv = false;       ///< in int8 (key_scales.cuh); requires eight_bit_kv
   Use use = Use::kAll;        ///< which launches the instance is chosen for
   int blocks_per_sm = 1;
   bool append = false;  ///< for launches that append (append.cuh)
@@ -78,6 +79,7 @@ struct Derived {
   static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
   static_assert(kShape.slots >= 2 && kWarpTokens % 16 == 0);
   static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows have at least 128 bytes
+  static_assert(kShape.eight_bit_kv || !kShape.int8_kv);
   // Appended rows have the type of q.
   static_assert(!kShape.append || (kOwnBlock && !kShape.eight_bit_kv));
 };
@@ -131,6 +133,21 @@ struct AppendMemory {
 template <Shape kShape>
 using ItemOf = std::conditional_t<kShape.append, AppendItem, Item>;
 
+/// The scales of int8 keys in shared memory, one per key. Tile n of a block has stage n % kStages. A stage is
+/// free when the ring's slot for tile n + kStages is: then the consumers have released the keys of tile n.
+template <Shape kShape>
+struct KeyScales {
+  static constexpr int kStages = (kShape.slots + 1) / 2;
+  float scale[kStages][kShape.tile_tokens];
+  hopper::Mbarrier full[kStages];  ///< one arrival per lane of the warp that loads keys
+
+  __device__ __forceinline__ void init_barriers() {
+#pragma unroll
+    for (int i = 0; i < kStages; ++i) full[i].init(32);
+  }
+};
+struct NoScales {};
+
 /// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of
 /// 128 bytes][rows][128 bytes] in the 128-byte swizzle. Where warps work jointly (Shape::joint), it is one
 /// such box of all tokens, as wgmma reads it. q is [chunks][kRows][128 bytes] in the same swizzle.
@@ -149,6 +166,7 @@ struct alignas(1024) SharedMemory {
   ItemOf<kShape> item[kQStages];  ///< is published together with q
   Start start;
   int32_t warp_units[D::kThreads / 32];  ///< find_start_in_block: units of each warp's sequences
+  [[no_unique_address]] std::conditional_t<kShape.int8_kv, KeyScales<kShape>, NoScales> key_scales;
 
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Ring<kShape.slots> kv_ring;
@@ -165,6 +183,9 @@ struct alignas(1024) SharedMemory {
     for (int i = 0; i < kQStages; ++i) {
       if (D::kConsumerWarps - 1 - i == warp) q_ring.init(i, D::kConsumerWarps);
     }
+    if constexpr (kShape.int8_kv) {
+      if (warp == 0) key_scales.init_barriers();
+    }
   }
 };
 
@@ -177,9 +198,10 @@ __device__ __forceinline__ int query_chunks(const KernelParams& p) {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,       kShape.eight_bit_kv, kShape.head_dim, D::kRows,
-          kShape.tile_tokens, kShape.use,          kShape.append,   kShape.blocks_per_sm,
-          D::kFirstWaits,     kShape.joint,        launch};
+  constexpr DType kKv = kShape.int8_kv ? DType::kInt8 : kShape.eight_bit_kv ? DType::kE4m3 : kShape.dtype;
+  return {kShape.dtype,       kKv,        kShape.head_dim, D::kRows,
+          kShape.tile_tokens, kShape.use, kShape.append,   kShape.blocks_per_sm,
+          D::kFirstWaits,     kShape.joint, launch};
 }
 
 /// The append warp's memory, which lies behind SharedMemory.
