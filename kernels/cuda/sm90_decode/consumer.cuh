@@ -151,9 +151,9 @@ class Consumer {
     float s[2 * kSteps][4];
     smem_.kv_ring.await_full(kv_);
     multiply_k(s);
-    if constexpr (kShape.int8_kv) multiply_key_scales(s);
     smem_.kv_ring.release(kv_, lane_);
     kv_.advance();
+    if constexpr (kShape.int8_kv) multiply_key_scales(s);
 
     if (p_.tanh_factor != 0.0f) hopper::apply_tanh(s, scales_.tanh);
     const int first = tile * kShape.tile_tokens + group_ * D::kWarpTokens;
@@ -187,10 +187,9 @@ class Consumer {
   /// Multiplies the scores by the scales of their keys. Those of keys that no row sees may be NaN; mask() comes
   /// later and selects.
   __device__ __forceinline__ void multiply_key_scales(float (&s)[2 * kSteps][4]) {
-    const uint32_t n = kv_.count / 2;
-    constexpr uint32_t kStages = KeyScales<kShape>::kStages;
-    smem_.key_scales.full[n % kStages].wait(n / kStages % 2);
-    const uint32_t address = shared_address(smem_.key_scales.scale[n % kStages] + group_ * D::kWarpTokens +
+    KeyScales<kShape>& scales = smem_.key_scales;
+    scales.ring.await_full(key_scales_);
+    const uint32_t address = shared_address(scales.scale[key_scales_.stage()] + group_ * D::kWarpTokens +
                                             2 * (lane_ % 4));
 #pragma unroll
     for (int i = 0; i < 2 * kSteps; ++i) {
@@ -199,6 +198,8 @@ class Consumer {
 #pragma unroll
       for (int c = 0; c < 4; ++c) s[i][c] *= __uint_as_float(pair[c % 2]);
     }
+    scales.ring.release(key_scales_, lane_);
+    key_scales_.advance();
   }
 
   /// Two of the four 8-bit values in `word` as fp16.
@@ -339,6 +340,7 @@ class Consumer {
   uint32_t k_offset_[kSteps], v_offset_[kSteps];
   hopper::RingPlace<kQStages> q_;
   hopper::RingPlace<kShape.slots> kv_;
+  hopper::RingPlace<kScaleStages> key_scales_;
 
   SeenKeys seen_;
   int32_t expired_;      ///< leading keys of the sequence that none of its queries sees

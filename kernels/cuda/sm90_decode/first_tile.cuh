@@ -5,7 +5,6 @@
 #include "kernels/cuda/common/announce.cuh"
 #include "kernels/cuda/common/row_map.cuh"
 #include "kernels/cuda/sm90_decode/append.cuh"
-#include "kernels/cuda/sm90_decode/key_scales.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
 
@@ -72,9 +71,6 @@ class FirstTile {
       v.load_once(smem.kv[1] + offset, v.chunk_of(kv_head), v.row_of(block, row), valid, values);
     }
     __syncwarp();
-    if constexpr (kShape.int8_kv) {
-      load_key_scales<kShape>(p, smem, 0, kv_head, lane_, {block, row, issues() ? valid : 0});
-    }
   }
 
  private:

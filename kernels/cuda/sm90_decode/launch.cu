@@ -1,6 +1,7 @@
 #include "kernels/cuda/sm90_decode/launch.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/common/checks.h"
 #include "kernels/common/mask.h"
@@ -259,6 +260,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.by_block_size = Divisor(k.block_size);
   k.by_guessed_sequence_units = Divisor(static_cast<uint32_t>(g.sequence_units));
   k.box_rows = box_rows(instance, p);
+  k.box_shift = std::countr_zero(static_cast<uint32_t>(k.box_rows));
   k.guessed_sequence_units = static_cast<int32_t>(g.sequence_units);
   k.guessed_partition = make_partition(static_cast<int32_t>(g.total_units), g.parts, k.by_parts,
                                        division.min_units, division.segment_cost);

@@ -6,7 +6,6 @@
 #include "kernels/cuda/common/row_map.cuh"
 #include "kernels/cuda/sm90_decode/append.cuh"
 #include "kernels/cuda/sm90_decode/handover.cuh"
-#include "kernels/cuda/sm90_decode/key_scales.cuh"
 #include "kernels/cuda/sm90_decode/pace.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
@@ -86,8 +85,8 @@ class PagesAhead {
   int32_t guessed_b_ = -1, guessed_page_ = 0, guessed_ = 0;
 };
 
-/// What a producer warp loads.
-enum class Loads { kKeys, kValues, kBoth };
+/// What a warp that walks the part's sequences loads.
+enum class Loads { kKeys, kValues, kBoth, kScales };
 
 /// One producer warp, for the life of the block. It walks the part's sequences and loads the ring's slots,
 /// which alternate between K and V. The derived class does what else a segment needs.
@@ -205,12 +204,12 @@ class Producer {
       row = key - page * p_.block_size;
     }
     if (valid == 0) block = row = 0;
+    if constexpr (kLoads == Loads::kScales) {
+      static_cast<Derivation&>(*this).load_scales(block, row, issues ? valid : 0);
+      return;
+    }
     if constexpr (kLoads != Loads::kValues) {
-      const uint32_t n = kv_.count / 2;
       fill_slot({map_k_, p_.k_rows}, block, row, valid, issues, has_new);
-      if constexpr (kShape.int8_kv) {
-        load_key_scales<kShape>(p_, smem_, n, kv_head_, lane_, {block, row, issues ? valid : 0});
-      }
     } else {
       kv_.advance();
     }

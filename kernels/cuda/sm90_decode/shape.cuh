@@ -52,8 +52,12 @@ struct Derived {
       kShape.use == Use::kFewBlocks || kShape.use == Use::kLongSmallPages ? 2 : 1;
   /// The append warp (append_warp.cuh), behind the producer warps of instances that append.
   static constexpr int kAppendWarps = kShape.append ? 1 : 0;
-  static constexpr int kThreads =
-      kOwnBlock ? kConsumerThreads + 32 * (kProducerWarps + kAppendWarps) : 32 * kShape.block_warps;
+  /// The warp that loads scales of keys (key_scales.cuh), behind the producer warps of int8 instances. It walks
+  /// the part's sequences as they do.
+  static constexpr int kScaleWarps = kShape.int8_kv ? 1 : 0;
+  static constexpr int kWalkingWarps = kProducerWarps + kScaleWarps;
+  static constexpr int kThreads = kOwnBlock ? kConsumerThreads + 32 * (kWalkingWarps + kAppendWarps)
+                                            : 32 * kShape.block_warps;
   static constexpr int kFirstConsumerWarp = kThreads / 32 - kConsumerWarps;
   static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
   static constexpr bool kKeepsStep = kShape.use == Use::kLong || kShape.use == Use::kLongSmallPages;
@@ -79,7 +83,7 @@ struct Derived {
   static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
   static_assert(kShape.slots >= 2 && kWarpTokens % 16 == 0);
   static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows have at least 128 bytes
-  static_assert(kShape.eight_bit_kv || !kShape.int8_kv);
+  static_assert(!kShape.int8_kv || (kShape.eight_bit_kv && kOwnBlock && kShape.tile_tokens % 32 == 0));
   // Appended rows have the type of q.
   static_assert(!kShape.append || (kOwnBlock && !kShape.eight_bit_kv));
 };
@@ -133,18 +137,14 @@ struct AppendMemory {
 template <Shape kShape>
 using ItemOf = std::conditional_t<kShape.append, AppendItem, Item>;
 
-/// The scales of int8 keys in shared memory, one per key. Tile n of a block has stage n % kStages. A stage is
-/// free when the ring's slot for tile n + kStages is: then the consumers have released the keys of tile n.
+inline constexpr int kScaleStages = 8;
+
+/// The scales of int8 keys in shared memory, one per key; a stage holds those of a tile.
 template <Shape kShape>
 struct KeyScales {
-  static constexpr int kStages = (kShape.slots + 1) / 2;
-  float scale[kStages][kShape.tile_tokens];
-  hopper::Mbarrier full[kStages];  ///< one arrival per lane of the warp that loads keys
-
-  __device__ __forceinline__ void init_barriers() {
-#pragma unroll
-    for (int i = 0; i < kStages; ++i) full[i].init(32);
-  }
+  float scale[kScaleStages][kShape.tile_tokens];
+  // full: one arrival per lane of the scale warp; empty: one per consumer warp.
+  hopper::Ring<kScaleStages> ring;
 };
 struct NoScales {};
 
@@ -184,7 +184,10 @@ struct alignas(1024) SharedMemory {
       if (D::kConsumerWarps - 1 - i == warp) q_ring.init(i, D::kConsumerWarps);
     }
     if constexpr (kShape.int8_kv) {
-      if (warp == 0) key_scales.init_barriers();
+#pragma unroll
+      for (int i = 0; i < kScaleStages; ++i) {
+        if (i % D::kConsumerWarps == warp) key_scales.ring.init(i, D::kConsumerWarps, 32);
+      }
     }
   }
 };
