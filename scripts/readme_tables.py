@@ -107,6 +107,7 @@ PREFILL, DECODE, E4M3 = "/bf16/h16-16/d128/causal/{}", "/bf16/h32-8/d128/causal/
 ROTATED = "/bf16/h32-8/d128/causal/append/neox/{}"
 APPEND = "kv_append/paged16-nhd-shuffled/bf16"
 
+EIGHT_BITS = [("us", p + f"/bf16{kv}/h32-8/d128/causal/{{}}") for kv in ("", "-kv_e4m3", "-kv_int8") for p in (P16, P64)]
 RATES = [("tflops", PACKED + f"/bf16/{shape}/{mask}/{{}}") for shape in ("h16-16/d128", "h32-32/d64", "h8-8/d256") for mask in ("causal", "full")]
 RATES += [("tflops", p + PREFILL) for p in (P64, P16, P256)]
 RATES_HEAD = ["D 128 causal", "full", "D 64 causal", "full", "D 256 causal", "full", "D 128 causal, pages of 64", "of 16", "of 256"]
@@ -329,6 +330,13 @@ def fuzz(*files):
     return table(["file", "revision", "minutes", "ran", "with invariants", "refused", "failed"], "llr", rows)
 
 
+def decode_on_both(h100, h200):
+    """configs/perf_decode.yaml on two GPUs: bf16, e4m3 and int8, pages of 16 and of 64."""
+    steps = [s for s in STEPS if s[1] in ("q1s8k", "32q1s1k", "32q1s8k", "128q1s8k")]
+    head = ["batch x context", "bf16, page 16", "page 64", "e4m3, page 16", "page 64", "int8, page 16", "page 64"]
+    return "\n\n".join(f"{gpu}:\n\n" + kernels(head, EIGHT_BITS, steps, "sm90_decode")(data) for gpu, data in (("H100", h100), ("H200", h200)))
+
+
 def instances(text):
     """A row for each row of an instances.def, in its own words."""
     rows = re.findall(r"^INSTANCE\((\w+), (.+)\)$", text, re.M)
@@ -349,12 +357,13 @@ PAGES = ["page 16", "page 64", "page 256"]
 TABLES = {
     "quickstart": (["h100/quickstart.json", "cpu/quickstart.json"], quickstart),
     "prefill": (["h100/prefill.json"], kernels(["lengths", *RATES_HEAD], RATES, LENGTHS, "sm90_prefill")),
-    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES, "e4m3, page 16", "e4m3, page 64"],
-                                             [("us", p + DECODE) for p in (P16, P64, P256)] + [("us", p + E4M3) for p in (P16, P64)],
+    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
                                              [*STEPS, FOUR, EIGHT], "sm90_decode")),
+    "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], decode_on_both),
     "decode_append": (["h100/decode.json"], kernels(["batch x context, appending", *PAGES[:2]], [("us", p + ROTATED) for p in (P16, P64)],
                                                     [s for s in STEPS if s[1] != "q1s32k"], "sm90_decode")),
-    "mixed": (["h100/mixed.json"], kernels(["step", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)], MIXED_STEPS, "sm90_mixed")),
+    **{name: ([f"{gpu}/mixed.json"], kernels(["step", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)], steps, "sm90_mixed"))
+       for name, gpu, steps in (("mixed", "h100", MIXED_STEPS), ("mixed_h200", "h200-checks", MIXED_STEPS[:5]))},
     "append": (["h100/decode.json"], kernels(["tokens", "copy, us", "GB/s", "%SOL", "with rotary, us", "GB/s", "%SOL"],
                                              three_of_each(APPEND + "/h8/d128/{}", APPEND + "/h8/d128/neox/{}"),
                                              [("128", "128q1s1k"), ("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),

@@ -1,4 +1,4 @@
-// Which appends sm90_decode accepts and refuses in its launch. Calls only host code, without a GPU.
+// Which appends and which int8 caches sm90_decode accepts and refuses. Calls only host code, without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -104,6 +104,56 @@ TEST_P(AppendOf, SaysWhatItLacks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, AppendOf, ::testing::Values("sm90_decode", "sm90_decode_fixed"));
+
+class Int8Of : public AppendOf {
+ protected:
+  /// The refusal of a decode over K and V in int8 that `change` has changed.
+  std::string refuses_int8(const std::function<void(AttentionParams&)>& change) {
+    return refuses([&](AttentionParams& p) {
+      p.features = kPagedKv | kCausal | kBf16 | kInt8K | kInt8V;
+      p.dtype_k = p.dtype_v = DType::kInt8;
+      p.total_new = 0;
+      change(p);
+    });
+  }
+};
+
+TEST_P(Int8Of, TakesRowsOf128And256Channels) {
+  for (const int head_dim : {128, 256}) {
+    for (const int query_heads : {8, 32}) {
+      EXPECT_EQ(refuses_int8([&](AttentionParams& p) {
+                  p.head_dim = p.head_dim_v = head_dim;
+                  p.num_heads_q = query_heads;
+                  p.q_stride_head = p.out_stride_head = p.k_stride_head = p.v_stride_head = head_dim;
+                  p.k_stride_token = p.v_stride_token = 8 * head_dim;
+                  p.k_stride_block = p.v_stride_block = 64 * 8 * head_dim;
+                }),
+                "");
+    }
+  }
+}
+
+TEST_P(Int8Of, SaysWhatItLacks) {
+  EXPECT_THAT(refuses_int8([](AttentionParams& p) {
+                p.head_dim = p.head_dim_v = 64;
+                p.k_stride_head = p.v_stride_head = 64;
+              }),
+              HasSubstr("head_dim 128 or 256 required for KV of 8 bits, given 64"));
+  EXPECT_THAT(refuses_int8([](AttentionParams& p) {
+                p.features ^= kInt8V;
+                p.dtype_v = DType::kBf16;
+              }),
+              HasSubstr("V in int8 required beside K in int8, given bf16"));
+  EXPECT_THAT(refuses_int8([](AttentionParams& p) {
+                p.features |= kInt8Q;
+                p.dtype_q = DType::kInt8;
+              }),
+              HasSubstr("int8_q is not supported"));
+  EXPECT_THAT(refuses_int8([](AttentionParams& p) { p.features |= kAppend | kAppendQuantised; }),
+              HasSubstr("append_quantised is not supported"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Int8Of, ::testing::Values("sm90_decode", "sm90_decode_fixed"));
 
 TEST(AppendOfEightBits, NeedsItsFeature) {
   for (const char* kernel : {"cpu", "cuda_simt"}) {

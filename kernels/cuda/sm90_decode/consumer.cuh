@@ -88,7 +88,7 @@ class Consumer {
     if constexpr (kShape.eight_bit_kv && !kShape.int8_kv) {
       const AttentionParams& a = p_.attention;
       float k = a.k_descale[item.b * a.k_descale_stride_outer + kv_head_ * a.k_descale_stride_head];
-      if (has_e4m3_queries()) {
+      if (__builtin_expect(has_e4m3_queries(), 0)) {
         k *= a.q_descale[item.b * a.q_descale_stride_outer + kv_head_ * a.q_descale_stride_head];
       }
       // The softmax requires a factor above 0. So the sign of the descales goes into q, and 0 becomes kLeastDescale.
@@ -114,28 +114,46 @@ class Consumer {
     return row + step / 4 * chunk_stride + (unit ^ step % 4 * 32);
   }
 
-  __device__ __forceinline__ bool has_e4m3_queries() const { return p_.q_chunks < D::kQChunks; }
+  __device__ __forceinline__ bool has_e4m3_queries() const {
+    return !kShape.int8_kv && p_.q_chunks < D::kQChunks;
+  }
 
   __device__ __forceinline__ void load_q() {
     const uint32_t row = q_offset_ + q_.stage() * D::kQBytes;
+    if (kShape.eight_bit_kv && __builtin_expect(has_e4m3_queries(), 0)) {
 #pragma unroll
-    for (int k = 0; k < kDepth; ++k) load_q_step(q_operand_[k], row, k);
+      for (int k = 0; k < kDepth; ++k) load_e4m3_q_step(q_operand_[k], row, k);
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) load_16_bit_q_step(q_operand_[k], row, k);
   }
 
   /// Loads the operand of channels 16 * step .. 16 * step + 15 of the warp's rows. With 8-bit keys a lane has
   /// the channels in the order in which multiply_k() has those of the keys.
   __device__ __forceinline__ void load_q_step(uint32_t (&operand)[4], uint32_t row, int step) const {
+    if (kShape.eight_bit_kv && __builtin_expect(has_e4m3_queries(), 0)) {
+      load_e4m3_q_step(operand, row, step);
+    } else {
+      load_16_bit_q_step(operand, row, step);
+    }
+  }
+
+  /// The same of queries in e4m3. Code for them stands apart, so that a launch without them does not fetch it.
+  __device__ __forceinline__ void load_e4m3_q_step(uint32_t (&operand)[4], uint32_t row, int step) const {
+    const uint32_t unit = (step % 8 ^ lane_ / 4) * 16 + lane_ % 4 * 4;  // 16 channels are one
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const uint32_t word =
+          hopper::load_shared_word(row + h * 8 * hopper::kChunkBytes + step / 8 * D::kQChunkBytes + unit);
+      operand[h] = hopper::from_e4m3<0>(word) ^ q_sign_;
+      operand[2 + h] = hopper::from_e4m3<1>(word) ^ q_sign_;
+    }
+  }
+
+  __device__ __forceinline__ void load_16_bit_q_step(uint32_t (&operand)[4], uint32_t row, int step) const {
     if constexpr (!kShape.eight_bit_kv) {
       hopper::load_matrices(operand, at(row, q_unit_, D::kQChunkBytes, step));
-    } else if (has_e4m3_queries()) {
-      const uint32_t unit = (step % 8 ^ lane_ / 4) * 16 + lane_ % 4 * 4;  // 16 channels are one
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t word =
-            hopper::load_shared_word(row + h * 8 * hopper::kChunkBytes + step / 8 * D::kQChunkBytes + unit);
-        operand[h] = hopper::from_e4m3<0>(word) ^ q_sign_;
-        operand[2 + h] = hopper::from_e4m3<1>(word) ^ q_sign_;
-      }
     } else {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {

@@ -54,9 +54,9 @@ class FirstTile {
     if (valid == 0) block = row = 0;
     if (lane_ == 0) {
       announce_queries<kShape>(landing_of_queries<kShape>(smem, 0),
-                               query_chunks<kShape>(p) * p.max_rows * hopper::kChunkBytes);
+                               D::kQChunks * p.max_rows * hopper::kChunkBytes);
 #pragma unroll
-      for (int c = 0; c < query_chunks<kShape>(p); ++c) {
+      for (int c = 0; c < D::kQChunks; ++c) {
         hopper::tma_load(smem.q[0] + c * D::kQChunkBytes, map_q, {0, kv_head * p.group, sequence.q_begin, c},
                          landing_of_queries<kShape>(smem, 0));
       }

@@ -18,7 +18,7 @@ constexpr int kMaxRows = 64;
 constexpr Division kDivision{};
 
 /// Division of sm90_decode_fixed, which is batch invariant. A unit is 16 tiles and a split of its own, so
-/// that splits are 1,024 keys (e4m3 of head_dim 128: 2,048).
+/// that splits are 1,024 keys (8-bit KV of head_dim 128: 2,048).
 constexpr Division kFixedDivision{.unit_shift = 4, .split_every_unit = true};
 constexpr int kFixedRows = 16;  ///< rows of its one instance: the choice must not depend on the batch either
 constexpr int kAppendRows = 16;

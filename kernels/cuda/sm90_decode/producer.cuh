@@ -324,15 +324,15 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
   /// Waits until the consumers are done with this stage's item and queries; a fresh ring is empty.
   __device__ __forceinline__ void await_stage() { this->smem_.q_ring.await_empty(q_); }
 
-  /// Issues the copies of the queries: as many rows as the longest sequence of the launch has. Rows past this
+  /// Issues the copies of the queries: as many rows as the longest sequence of the launch has. e4m3 queries have
+  /// half of the chunks; the others arrive as zeros, which no warp reads. Rows past this
   /// sequence's own belong to another sequence or are zeros, and their results are not used.
   __device__ __forceinline__ void load_queries(const Sequence& s) {
     if (this->lane_ == 0) {
       hopper::Mbarrier& full = landing_of_queries<kShape>(this->smem_, q_.stage());
-      announce_queries<kShape>(full,
-                               query_chunks<kShape>(this->p_) * this->p_.max_rows * hopper::kChunkBytes);
+      announce_queries<kShape>(full, D::kQChunks * this->p_.max_rows * hopper::kChunkBytes);
 #pragma unroll
-      for (int c = 0; c < query_chunks<kShape>(this->p_); ++c) {
+      for (int c = 0; c < D::kQChunks; ++c) {
         hopper::tma_load(this->smem_.q[q_.stage()] + c * D::kQChunkBytes, map_q_,
                          {0, this->kv_head_ * this->p_.group, s.q_begin, c}, full);
       }

@@ -193,12 +193,6 @@ struct alignas(1024) SharedMemory {
   }
 };
 
-/// Chunks of 128 bytes in which a row of q comes: beside e4m3 keys the queries may be e4m3.
-template <Shape kShape>
-__device__ __forceinline__ int query_chunks(const KernelParams& p) {
-  return kShape.eight_bit_kv ? p.q_chunks : Derived<kShape>::kQChunks;
-}
-
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
