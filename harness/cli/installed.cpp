@@ -45,7 +45,7 @@ std::string header_folder() {
 }
 
 std::string sweep_path(const std::string& given) {
-  if (given.empty() || has_folder(given)) return given;
+  if (given.empty() || given.front() == '.' || given.front() == '/') return given;
   const fs::path yaml = fs::path(given).extension() == ".yaml" ? given : given + ".yaml";
   for (const fs::path& found : {fs::path(given), yaml}) {
     if (is_file(found)) return found.string();
@@ -67,8 +67,10 @@ std::string unknown_sweep(const std::string& path) {
         path, name.string());
   }
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(sweep_folder(), ec)) {
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  const fs::path folder = sweep_folder();
+  for (const auto& entry : fs::recursive_directory_iterator(folder, ec)) {
+    if (entry.path().extension() != ".yaml") continue;
+    names.push_back(fs::relative(entry.path(), folder).replace_extension().generic_string());
   }
   if (names.empty()) return "";
   std::sort(names.begin(), names.end());

@@ -3,10 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/peers.h"
@@ -77,14 +79,22 @@ void add_kernels(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("kernels", "List the kernels and what each supports");
   add_plugin_option(*command, program);
   add_peers_option(*command, program);
+  auto device = std::make_shared<std::string>();
+  command->add_option("--device", *device, "Only kernels of this device: cpu or cuda (default: both)")
+      ->option_text("NAME")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->footer(
       "The table has the device of each kernel and a row per feature, by its name in kernels/contract and in\nthe "
       "reason of a skip. Its last column has the keys of a sweep file that need the feature; attnbench list\n--keys "
       "explains them.\n"
       "Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so\n  attnbench kernels --peers all");
-  command->callback([&program] {
-    program.chosen = [&program] {
+  command->callback([&program, device] {
+    program.chosen = [&program, device] {
+      std::vector<const Kernel*> kernels;
       for (const Kernel* k : program.kernels) {
+        if (device->empty() || *device == device_kind_name(k->device)) kernels.push_back(k);
+      }
+      for (const Kernel* k : kernels) {
         std::cout << fmt::format("{} ({}, {}): {}\n", k->name, op_name(k->op), device_text(*k), k->summary);
         std::cout << "    shapes    " << k->shapes;
         std::cout << "\n    promises ";
@@ -100,9 +110,9 @@ void add_kernels(CLI::App& app, Program& program) {
         }
       }
       std::set<Op> ops;
-      for (const Kernel* k : program.kernels) ops.insert(k->op);
-      for (const Op op : ops) print_support(program.kernels, op);
-      return program.kernels.empty() ? 6 : 0;
+      for (const Kernel* k : kernels) ops.insert(k->op);
+      for (const Op op : ops) print_support(kernels, op);
+      return kernels.empty() ? 6 : 0;
     };
   });
 }

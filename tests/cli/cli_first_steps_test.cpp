@@ -67,11 +67,12 @@ TEST(CliFirstSteps, SweepsThatComeWithTheProgramGoByTheirNames) {
   const std::string smoke = cases(source_path("configs/smoke.yaml"));
   EXPECT_EQ(cases("smoke"), smoke);
   EXPECT_EQ(cases("smoke.yaml"), smoke);
+  EXPECT_EQ(cases("peers/vllm"), cases(source_path("configs/peers/vllm.yaml")));
   const Outcome unknown = run_attnbench(scratch, {"run", "smok"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, AllOf(HasSubstr("smok: error: cannot read: No such file here"),
                                  HasSubstr("did you mean 'smoke'? there are ci, dcp, gate, golden, "),
-                                 Not(HasSubstr("schema"))));
+                                 HasSubstr(", peers/vllm, "), Not(HasSubstr("schema"))));
   EXPECT_THAT(
       run_attnbench(scratch, {"list", "./smoke"}).err,
       HasSubstr("./smoke: error: cannot read: No such file here; the sweep that comes with attnbench has the "

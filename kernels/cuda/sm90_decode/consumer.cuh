@@ -1,7 +1,7 @@
 // The consumer warps. Each computes scores, softmax and output for its own tokens of every tile.
 #pragma once
 
-#include "kernels/cuda/common/e4m3.cuh"
+#include "kernels/cuda/common/eight_bit.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/softmax.cuh"
 #include "kernels/cuda/sm90_decode/epilogue.cuh"
@@ -85,7 +85,7 @@ class Consumer {
   __device__ __forceinline__ void begin(const Item& item) {
     softmax_ = OnlineSoftmax{};
     scales_ = {p_.tanh_factor, p_.score_factor, 1.0f};
-    if constexpr (kShape.eight_bit_kv) {
+    if constexpr (kShape.eight_bit_kv && !kShape.int8_kv) {
       const AttentionParams& a = p_.attention;
       float k = a.k_descale[item.b * a.k_descale_stride_outer + kv_head_ * a.k_descale_stride_head];
       if (has_e4m3_queries()) {
@@ -122,7 +122,7 @@ class Consumer {
     for (int k = 0; k < kDepth; ++k) load_q_step(q_operand_[k], row, k);
   }
 
-  /// Loads the operand of channels 16 * step .. 16 * step + 15 of the warp's rows. With e4m3 keys a lane has
+  /// Loads the operand of channels 16 * step .. 16 * step + 15 of the warp's rows. With 8-bit keys a lane has
   /// the channels in the order in which multiply_k() has those of the keys.
   __device__ __forceinline__ void load_q_step(uint32_t (&operand)[4], uint32_t row, int step) const {
     if constexpr (!kShape.eight_bit_kv) {
@@ -153,6 +153,7 @@ class Consumer {
     multiply_k(s);
     smem_.kv_ring.release(kv_, lane_);
     kv_.advance();
+    if constexpr (kShape.int8_kv) multiply_key_scales(s);
 
     if (p_.tanh_factor != 0.0f) hopper::apply_tanh(s, scales_.tanh);
     const int first = tile * kShape.tile_tokens + group_ * D::kWarpTokens;
@@ -175,10 +176,37 @@ class Consumer {
     }
 
     smem_.kv_ring.await_full(kv_);
-    if (__builtin_expect(tile * kShape.tile_tokens < expired_, 0)) clear_expired(first);
+    if constexpr (!kShape.int8_kv) {  // int8 has no NaN
+      if (__builtin_expect(tile * kShape.tile_tokens < expired_, 0)) clear_expired(first);
+    }
     add_product_v(weights);
     smem_.kv_ring.release(kv_, lane_);
     kv_.advance();
+  }
+
+  /// Multiplies the scores by the scales of their keys. Those of keys that no row sees may be NaN; mask() comes
+  /// later and selects.
+  __device__ __forceinline__ void multiply_key_scales(float (&s)[2 * kSteps][4]) {
+    KeyScales<kShape>& scales = smem_.key_scales;
+    scales.ring.await_full(key_scales_);
+    const uint32_t address =
+        shared_address(scales.scale[key_scales_.stage()] + group_ * D::kWarpTokens + 2 * (lane_ % 4));
+#pragma unroll
+    for (int i = 0; i < 2 * kSteps; ++i) {
+      uint32_t pair[2];
+      hopper::load_shared(pair, address + i * 8 * static_cast<uint32_t>(sizeof(float)));
+#pragma unroll
+      for (int c = 0; c < 4; ++c) s[i][c] *= __uint_as_float(pair[c % 2]);
+    }
+    scales.ring.release(key_scales_, lane_);
+    key_scales_.advance();
+  }
+
+  /// Two of the four 8-bit values in `word` as fp16.
+  template <int kHalf>
+  __device__ __forceinline__ static uint32_t widen(uint32_t word) {
+    if constexpr (kShape.int8_kv) return hopper::from_int8<kHalf>(word);
+    return hopper::from_e4m3<kHalf>(word);
   }
 
   /// s = Q K^T.
@@ -200,10 +228,8 @@ class Consumer {
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
             float(&d)[4] = chain[k / 2 % kChains][2 * step + n];
-            hopper::mma_m16n8k16<kMath>(d, q0, hopper::from_e4m3<0>(keys[2 * n]),
-                                        hopper::from_e4m3<1>(keys[2 * n]));
-            hopper::mma_m16n8k16<kMath>(d, q1, hopper::from_e4m3<0>(keys[2 * n + 1]),
-                                        hopper::from_e4m3<1>(keys[2 * n + 1]));
+            hopper::mma_m16n8k16<kMath>(d, q0, widen<0>(keys[2 * n]), widen<1>(keys[2 * n]));
+            hopper::mma_m16n8k16<kMath>(d, q1, widen<0>(keys[2 * n + 1]), widen<1>(keys[2 * n + 1]));
           }
         }
       }
@@ -229,7 +255,7 @@ class Consumer {
     }
   }
 
-  /// o += P V. With e4m3 values the columns of a product are every other channel of 16 (see o_).
+  /// o += P V. With 8-bit values the columns of a product are every other channel of 16 (see o_).
   __device__ __forceinline__ void add_product_v(const uint32_t (&weights)[kSteps][4]) {
     const uint32_t slot = kv_base_ + kv_.stage() * D::kSlotBytes;
 #pragma unroll
@@ -244,10 +270,8 @@ class Consumer {
             // Reorders two tokens of two channels from [token][channel] to [channel][token].
             const uint32_t low = __byte_perm(values[2 * half], 0, 0x3120);
             const uint32_t high = __byte_perm(values[2 * half + 1], 0, 0x3120);
-            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half)], weights[step], hopper::from_e4m3<0>(low),
-                                        hopper::from_e4m3<0>(high));
-            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half) + 1], weights[step], hopper::from_e4m3<1>(low),
-                                        hopper::from_e4m3<1>(high));
+            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half)], weights[step], widen<0>(low), widen<0>(high));
+            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half) + 1], weights[step], widen<1>(low), widen<1>(high));
           }
         }
       } else {
@@ -312,13 +336,15 @@ class Consumer {
   uint32_t k_offset_[kSteps], v_offset_[kSteps];
   hopper::RingPlace<kQStages> q_;
   hopper::RingPlace<kShape.slots> kv_;
+  hopper::RingPlace<kScaleStages> key_scales_;
 
   SeenKeys seen_;
   int32_t expired_;      ///< leading keys of the sequence that none of its queries sees
   uint32_t q_sign_ = 0;  ///< flips the signs of a pair of q where the descales of q and K differ in sign
   Scales scales_;
   uint32_t q_operand_[kHoldQ ? kDepth : 2][4];
-  float o_[kShape.head_dim / 8][4];  ///< [n]: 8 channels; e4m3: of 16 channels the even (n even) or odd ones
+  float o_[kShape.head_dim / 8]
+          [4];  ///< [n]: 8 channels; 8-bit KV: of 16 channels the even (n even) or odd ones
   OnlineSoftmax softmax_;
 };
 

@@ -205,6 +205,15 @@ class RowResults {
   const OnlineSoftmax& softmax_;
 };
 
+/// Multiplies four channels of O from `channel` on by the scales of int8 V, one per (KV head, channel).
+__device__ __forceinline__ void multiply_value_scales(const KernelParams& p, int kv_head, int channel,
+                                                      float (&o)[4]) {
+  const AttentionParams& a = p.attention;
+  const float* const scales = a.v_descale + kv_head * a.v_descale_stride_head + channel;
+#pragma unroll
+  for (int c = 0; c < 4; ++c) o[c] *= __ldg(scales + c);
+}
+
 /// Ends a segment. All consumer warps call it, each with its `results`, which are merged through shared
 /// memory. Writes O and LSE, or a partial result. The block that writes a sequence's last partial result
 /// merges them all; with few splits the block of the first split does (handover.cuh).
@@ -251,6 +260,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
       const float normaliser = sum == 0.0f ? 0.0f : hopper::reciprocal_approx(sum) * scales.out;
 #pragma unroll
       for (int c = 0; c < 4; ++c) merged[c] *= normaliser;
+      if constexpr (kShape.int8_kv) multiply_value_scales(p, kv_head, pass * kChannels + unit * 4, merged);
       float lse2 = lse2_of(reference * scales.score, sum);
       const int channel = pass * kChannels + unit * 4;
       const bool writes_lse = pass == 0 && unit == 0;

@@ -26,8 +26,8 @@ enum class Use : int32_t {
 };
 
 struct Instance {
-  DType dtype;        ///< of q and O
-  bool eight_bit_kv;  ///< K and V in e4m3 instead of dtype
+  DType dtype;     ///< of q and O
+  DType dtype_kv;  ///< of K and V: dtype, e4m3 or int8
   int head_dim;
   int rows;  ///< most query rows per KV head
   int tile_tokens;

@@ -1,4 +1,5 @@
-// The kernel. Blocks have one or two producer warps and four or eight consumer warps. Each block computes one
+// The kernel. Blocks have one or two producer warps, four or eight consumer warps and, for some launches, another
+// warp that appends or that loads scales. Each block computes one
 // part of one KV head.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include "kernels/cuda/sm90_decode/append_warp.cuh"
 #include "kernels/cuda/sm90_decode/consumer.cuh"
 #include "kernels/cuda/sm90_decode/instances.h"
+#include "kernels/cuda/sm90_decode/key_scales.cuh"
 #include "kernels/cuda/sm90_decode/opening.cuh"
 #include "kernels/cuda/sm90_decode/producer.cuh"
 
@@ -57,8 +59,15 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   }
   opening.find_in_block(smem);
 
-  if (warp < D::kProducerWarps) {
-    opening.begin(map_q, map_k, map_v, smem, kv_head);
+  if (warp < D::kWalkingWarps) {
+    opening.begin(map_q, map_k, map_v, smem, kv_head, warp);
+    if constexpr (kShape.int8_kv) {
+      if (warp == D::kProducerWarps) {
+        ScaleProducer<kShape>(map_k, map_v, p, smem, kv_head, lane, opening.pages())
+            .run(opening.partition(), part, opening.work(), opening.start());
+        return;
+      }
+    }
     if (warp == 0) {
       FirstProducer<kShape>(map_q, map_k, map_v, p, smem, kv_head, lane, opening.pages(),
                             opening.new_tokens())

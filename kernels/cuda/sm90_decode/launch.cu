@@ -1,6 +1,7 @@
 #include "kernels/cuda/sm90_decode/launch.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/common/checks.h"
 #include "kernels/common/mask.h"
@@ -57,7 +58,7 @@ bool is_for(const Instance& instance, const AttentionParams& p, Use use) {
          int64_t{tiles.end - tiles.begin} * p.batch * p.num_heads_kv >= kManyTiles;
 }
 
-/// Encodes the map of K or V. `rows` receives how its coordinates count blocks and heads. e4m3 rows are
+/// Encodes the map of K or V. `rows` receives how its coordinates count blocks and heads. Rows of 8 bits are
 /// copied as 16-bit words of two channels each.
 bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
                    const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
@@ -103,8 +104,11 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (const KernelStatus s = hopper::check_shapes(kAttention, p, *context, message); s != KernelStatus::kOk) {
     return s;
   }
-  if ((p.features & kE4m3Kv) && p.head_dim == 64) {
-    return unsupported("sm90_decode: head_dim 128 or 256 required for e4m3 KV, given 64");
+  if (dtype_size(p.dtype_k) == 1 && p.head_dim == 64) {
+    return unsupported("sm90_decode: head_dim 128 or 256 required for KV of 8 bits, given 64");
+  }
+  if ((p.features & kInt8K) && !(p.features & kInt8V)) {
+    return unsupported("sm90_decode: V in int8 required beside K in int8, given %s", dtype_name(p.dtype_v));
   }
   if (max_rows(p) > kMaxRows) {
     return unsupported(
@@ -119,8 +123,9 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (const KernelStatus s = check_append(p, message); s != KernelStatus::kOk) return s;
   const Instance* instance = find_instance(p, Use::kLong);
   if (instance == nullptr) {
-    return unsupported("sm90_decode: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
-                       p.head_dim);
+    return unsupported(
+        "sm90_decode: no instantiation for %s, KV in %s, head_dim %d, %lld query rows per KV head",
+        dtype_name(p.dtype_out), dtype_name(p.dtype_k), p.head_dim, static_cast<long long>(max_rows(p)));
   }
   const int64_t units = guess(*instance, p, *context, kDivision).most_units;
   if (units > 1 << 30) {
@@ -131,8 +136,8 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
 }
 
 Numerics numerics(const OpParams* op) {
-  const bool e4m3 = op->attention.features & kE4m3Kv;
-  return {.p_type = e4m3 ? DType::kFp16 : op->attention.dtype_q,
+  const bool eight_bits = op->attention.features & (kE4m3Kv | kInt8K);
+  return {.p_type = eight_bits ? DType::kFp16 : op->attention.dtype_q,
           .acc_type = DType::kFp32,
           .exp_rel_err = 0x1p-22};
 }
@@ -197,9 +202,8 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 
 const Instance* find_instance(const AttentionParams& p, Use use) {
   for (const Instance* i : kInstances) {
-    if (i->append == ((p.features & kAppend) != 0) && i->dtype == p.dtype_out &&
-        i->eight_bit_kv == (p.dtype_k == DType::kE4m3) && i->head_dim == p.head_dim &&
-        i->rows >= max_rows(p) && is_for(*i, p, use)) {
+    if (i->append == ((p.features & kAppend) != 0) && i->dtype == p.dtype_out && i->dtype_kv == p.dtype_k &&
+        i->head_dim == p.head_dim && i->rows >= max_rows(p) && is_for(*i, p, use)) {
       return i;
     }
   }
@@ -255,6 +259,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.by_block_size = Divisor(k.block_size);
   k.by_guessed_sequence_units = Divisor(static_cast<uint32_t>(g.sequence_units));
   k.box_rows = box_rows(instance, p);
+  k.box_shift = std::countr_zero(static_cast<uint32_t>(k.box_rows));
   k.guessed_sequence_units = static_cast<int32_t>(g.sequence_units);
   k.guessed_partition = make_partition(static_cast<int32_t>(g.total_units), g.parts, k.by_parts,
                                        division.min_units, division.segment_cost);
@@ -312,7 +317,7 @@ const Kernel kAttention{
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
     .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
-                kFp16 | kE4m3Kv | kE4m3Q | kPartialKv | kAppend | kRotary,
+                kFp16 | kE4m3Kv | kE4m3Q | kInt8K | kInt8V | kPartialKv | kAppend | kRotary,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,
@@ -331,7 +336,7 @@ const Kernel kFixedAttention{
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
     .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
-                kFp16 | kE4m3Kv | kE4m3Q | kPartialKv | kAppend | kRotary,
+                kFp16 | kE4m3Kv | kE4m3Q | kInt8K | kInt8V | kPartialKv | kAppend | kRotary,
     .supports = fixed_supports,
     .numerics = numerics,
     .workspace_bytes = fixed_workspace_bytes,

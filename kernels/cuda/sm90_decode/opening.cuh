@@ -16,8 +16,8 @@
 
 namespace attnbench::sm90_decode {
 
-/// The opening of part `part`. All warps of a block construct it, but only producer warps hold lengths and
-/// pages.
+/// The opening of part `part`. All warps of a block construct it, but only those that walk the sequences hold
+/// lengths and pages.
 template <Shape kShape>
 class Opening {
   using D = Derived<kShape>;
@@ -29,7 +29,7 @@ class Opening {
         part_(part),
         lane_(lane),
         small_(p.batch <= kWarpBatch),
-        mine_(warp < D::kProducerWarps && small_ ? load_entry_of_lane(p, lane) : Entry{}),
+        mine_(warp < D::kWalkingWarps && small_ ? load_entry_of_lane(p, lane) : Entry{}),
         pages_(p, lane),
         guess_(guess_start(p, part)),
         first_tile_(expect_pages(warp), guess_, lane) {
@@ -44,11 +44,12 @@ class Opening {
   }
 
   /// Finds the part's beginning in any batch. If the guess is right, also issues the copies of the first tile
-  /// and of its queries. A producer warp calls it, after find_in_block.
+  /// and of its queries. Each warp that walks the sequences calls it, after find_in_block.
   __device__ __forceinline__ void begin(const CUtensorMap& map_q, const CUtensorMap& map_k,
-                                        const CUtensorMap& map_v, SharedMemory<kShape>& smem,
-                                        int32_t kv_head) {
-    if (D::kProducerWarps == 1 && small_ && is_as_guessed(p_, mine_, lane_)) {
+                                        const CUtensorMap& map_v, SharedMemory<kShape>& smem, int32_t kv_head,
+                                        int warp) {
+    const bool loads_all = D::kProducerWarps == 1 && (D::kScaleWarps == 0 || warp == 0);
+    if (loads_all && small_ && is_as_guessed(p_, mine_, lane_)) {
       partition_ = p_.guessed_partition;
       start_ = {guess_.b, guess_.first_unit, from_lane(p_, mine_, guess_.b % 32)};
       work_ = guess_.b < p_.batch;
@@ -75,7 +76,7 @@ class Opening {
 
  private:
   __device__ __forceinline__ const KernelParams& expect_pages(int warp) {
-    if (warp < D::kProducerWarps) pages_.expect(guess_, kShape.tile_tokens);
+    if (warp < D::kWalkingWarps) pages_.expect(guess_, kShape.tile_tokens);
     return p_;
   }
 

@@ -101,6 +101,8 @@ struct alignas(64) KernelParams {
 
   uint32_t* steps;  ///< steps of all blocks (pace.cuh), zero between launches
   float step_ns;    ///< time of a step (pace.cuh) while all blocks read
+
+  int32_t box_shift;  ///< log2 of box_rows
 };
 
 }  // namespace attnbench::sm90_decode

@@ -85,8 +85,8 @@ class PagesAhead {
   int32_t guessed_b_ = -1, guessed_page_ = 0, guessed_ = 0;
 };
 
-/// What a producer warp loads.
-enum class Loads { kKeys, kValues, kBoth };
+/// What a warp that walks the part's sequences loads.
+enum class Loads { kKeys, kValues, kBoth, kScales };
 
 /// One producer warp, for the life of the block. It walks the part's sequences and loads the ring's slots,
 /// which alternate between K and V. The derived class does what else a segment needs.
@@ -204,6 +204,10 @@ class Producer {
       row = key - page * p_.block_size;
     }
     if (valid == 0) block = row = 0;
+    if constexpr (kLoads == Loads::kScales) {
+      static_cast<Derivation&>(*this).load_scales(block, row, issues ? valid : 0);
+      return;
+    }
     if constexpr (kLoads != Loads::kValues) {
       fill_slot({map_k_, p_.k_rows}, block, row, valid, issues, has_new);
     } else {

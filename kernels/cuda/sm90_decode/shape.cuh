@@ -20,8 +20,10 @@ struct Shape {
   int slots;      ///< slots of the ring of K and V tiles: they bound the bytes in flight
   int warps = 4;  ///< consumer warps; beyond 4 a third of the registers per thread is lost
   int tile_tokens = 64;
-  bool eight_bit_kv = false;  ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
-  Use use = Use::kAll;        ///< which launches the instance is chosen for
+  bool eight_bit_kv =
+      false;             ///< K and V in e4m3 or int8: products and weights in fp16, which holds both exactly
+  bool int8_kv = false;  ///< in int8 (key_scales.cuh); requires eight_bit_kv
+  Use use = Use::kAll;   ///< which launches the instance is chosen for
   int blocks_per_sm = 1;
   bool append = false;  ///< for launches that append (append.cuh)
   int rows = 0;         ///< query rows, if fewer than 16 * row_tiles
@@ -51,8 +53,12 @@ struct Derived {
       kShape.use == Use::kFewBlocks || kShape.use == Use::kLongSmallPages ? 2 : 1;
   /// The append warp (append_warp.cuh), behind the producer warps of instances that append.
   static constexpr int kAppendWarps = kShape.append ? 1 : 0;
+  /// The warp that loads scales of keys (key_scales.cuh), behind the producer warps of int8 instances. It walks
+  /// the part's sequences as they do.
+  static constexpr int kScaleWarps = kShape.int8_kv ? 1 : 0;
+  static constexpr int kWalkingWarps = kProducerWarps + kScaleWarps;
   static constexpr int kThreads =
-      kOwnBlock ? kConsumerThreads + 32 * (kProducerWarps + kAppendWarps) : 32 * kShape.block_warps;
+      kOwnBlock ? kConsumerThreads + 32 * (kWalkingWarps + kAppendWarps) : 32 * kShape.block_warps;
   static constexpr int kFirstConsumerWarp = kThreads / 32 - kConsumerWarps;
   static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
   static constexpr bool kKeepsStep = kShape.use == Use::kLong || kShape.use == Use::kLongSmallPages;
@@ -78,6 +84,7 @@ struct Derived {
   static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
   static_assert(kShape.slots >= 2 && kWarpTokens % 16 == 0);
   static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows have at least 128 bytes
+  static_assert(!kShape.int8_kv || (kShape.eight_bit_kv && kOwnBlock && kShape.tile_tokens % 32 == 0));
   // Appended rows have the type of q.
   static_assert(!kShape.append || (kOwnBlock && !kShape.eight_bit_kv));
 };
@@ -131,6 +138,17 @@ struct AppendMemory {
 template <Shape kShape>
 using ItemOf = std::conditional_t<kShape.append, AppendItem, Item>;
 
+inline constexpr int kScaleStages = 8;
+
+/// The scales of int8 keys in shared memory, one per key; a stage holds those of a tile.
+template <Shape kShape>
+struct KeyScales {
+  float scale[kScaleStages][kShape.tile_tokens];
+  // full: one arrival per lane of the scale warp; empty: one per consumer warp.
+  hopper::Ring<kScaleStages> ring;
+};
+struct NoScales {};
+
 /// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of
 /// 128 bytes][rows][128 bytes] in the 128-byte swizzle. Where warps work jointly (Shape::joint), it is one
 /// such box of all tokens, as wgmma reads it. q is [chunks][kRows][128 bytes] in the same swizzle.
@@ -149,6 +167,7 @@ struct alignas(1024) SharedMemory {
   ItemOf<kShape> item[kQStages];  ///< is published together with q
   Start start;
   int32_t warp_units[D::kThreads / 32];  ///< find_start_in_block: units of each warp's sequences
+  [[no_unique_address]] std::conditional_t<kShape.int8_kv, KeyScales<kShape>, NoScales> key_scales;
 
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Ring<kShape.slots> kv_ring;
@@ -165,6 +184,12 @@ struct alignas(1024) SharedMemory {
     for (int i = 0; i < kQStages; ++i) {
       if (D::kConsumerWarps - 1 - i == warp) q_ring.init(i, D::kConsumerWarps);
     }
+    if constexpr (kShape.int8_kv) {
+#pragma unroll
+      for (int i = 0; i < kScaleStages; ++i) {
+        if (i % D::kConsumerWarps == warp) key_scales.ring.init(i, D::kConsumerWarps, 32);
+      }
+    }
   }
 };
 
@@ -177,9 +202,10 @@ __device__ __forceinline__ int query_chunks(const KernelParams& p) {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,       kShape.eight_bit_kv, kShape.head_dim, D::kRows,
-          kShape.tile_tokens, kShape.use,          kShape.append,   kShape.blocks_per_sm,
-          D::kFirstWaits,     kShape.joint,        launch};
+  constexpr DType kKv = kShape.int8_kv ? DType::kInt8 : kShape.eight_bit_kv ? DType::kE4m3 : kShape.dtype;
+  return {kShape.dtype,       kKv,          kShape.head_dim, D::kRows,
+          kShape.tile_tokens, kShape.use,   kShape.append,   kShape.blocks_per_sm,
+          D::kFirstWaits,     kShape.joint, launch};
 }
 
 /// The append warp's memory, which lies behind SharedMemory.

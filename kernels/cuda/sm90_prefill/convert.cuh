@@ -6,7 +6,7 @@
 // - P V in e4m3: they *transpose* V, because wgmma takes 8-bit operands K-major only.
 #pragma once
 
-#include "kernels/cuda/common/e4m3.cuh"
+#include "kernels/cuda/common/eight_bit.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/shared_memory.cuh"
 #include "kernels/cuda/common/wgmma.cuh"

@@ -8,7 +8,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/common/score.h"
-#include "kernels/cuda/common/e4m3.cuh"
+#include "kernels/cuda/common/eight_bit.cuh"
 #include "kernels/cuda/common/score.cuh"
 #include "kernels/cuda/sm90_prefill/instances.h"
 

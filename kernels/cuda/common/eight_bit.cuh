@@ -1,4 +1,4 @@
-// Converts e4m3 operands for products in fp16. fp16 holds every e4m3 value exactly.
+// Converts operands of 8 bits for products in fp16, which holds every value of e4m3 and of int8 exactly.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -25,6 +25,17 @@ __device__ __forceinline__ uint32_t from_e4m3(uint32_t word) {
         : "r"(word));
   }
   return pair;
+}
+
+/// Returns values 2 * kHalf and 2 * kHalf + 1 of the four int8 values in `word` as two fp16. Beside the upper byte
+/// 0x64, the byte x + 128 is the fp16 number 1024 + x + 128.
+template <int kHalf>
+__device__ __forceinline__ uint32_t from_int8(uint32_t word) {
+  constexpr uint32_t kUpperByte = 0x64646464, kOffset = 0x64806480;  // the latter: two times 1152
+  const uint32_t pair = __byte_perm(word ^ 0x80808080u, kUpperByte, kHalf == 0 ? 0x4140 : 0x4342);
+  uint32_t values;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(values) : "r"(pair), "r"(kOffset));
+  return values;
 }
 
 /// Rounds two floats to e4m3, `low` in bits 0..7; what exceeds 448 becomes 448.
