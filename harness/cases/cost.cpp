@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/cases/key_lists.h"
+#include "harness/cases/kv_rows.h"
 #include "harness/cases/moved.h"
 #include "harness/cases/paths.h"
 #include "harness/cases/seen_keys.h"
@@ -19,9 +20,10 @@ namespace {
 
 /// Number of tensors in e4m3 or e5m2 that have a descale per (sequence, KV head).
 int descales_per_sequence(const CaseParams& p) {
-  const auto usual = [](DType t, DescalesPer per) { return is_fp8(t) && per == DescalesPer::kUsual; };
-  return usual(p.type_of_q(), p.q_descales) + usual(p.type_of_k(), p.descales_of(false)) +
-         usual(p.type_of_v(), p.descales_of(true));
+  const auto usual = [](bool has, DescalesPer per) { return has && per == DescalesPer::kUsual; };
+  return usual(is_fp8(p.type_of_q()), p.q_descales) +
+         usual(has_fp8_descales(p, false), p.descales_of(false)) +
+         usual(has_fp8_descales(p, true), p.descales_of(true));
 }
 
 /// Number of fp32 scales of K or V that all sequences share.
@@ -42,14 +44,15 @@ double given_scale_bytes(const CaseParams& p) {
   return bytes;
 }
 
-/// Bytes of the e4m3 and e5m2 descales of attention that all sequences share.
+/// Bytes of the descales of attention that all sequences share, but those of int8.
 double shared_descale_bytes(const CaseParams& p) {
   double bytes = 0;
   if (p.type_of_q() == DType::kE4m3 && p.q_descales != DescalesPer::kUsual) {
     bytes += 4.0 * (p.q_descales == DescalesPer::kTensor ? 1 : p.num_heads_kv);
   }
   for (const bool is_v : {false, true}) {
-    if (!is_fp8(p.type_of_kv(is_v)) || p.descales_of(is_v) == DescalesPer::kUsual) continue;
+    if (p.kv_dtype == KvDType::kNvfp4) bytes += 4.0;
+    if (!has_fp8_descales(p, is_v) || p.descales_of(is_v) == DescalesPer::kUsual) continue;
     bytes += 4.0 * shared_scales(p, is_v, DescalesPer::kHead);
   }
   return bytes;
@@ -63,7 +66,11 @@ std::string formula_of(const CaseParams& p) {
   std::string f = plain  ? "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq"
                   : p.qv ? "2*Hq*(D+2*Dv)*pairs; (e*D+2*e*Dv)*Hq*Tq"
                          : "2*Hq*(D+Dv)*pairs; (e_q*D+e*Dv)*Hq*Tq";
-  if (p.v_is_k_view) {
+  if (p.kv_dtype == KvDType::kDsMla) {
+    f += " + (33/32*Dv+2*(D-Dv))*Hkv*Kvis";
+  } else if (p.kv_dtype == KvDType::kNvfp4) {
+    f += p.v_is_k_view ? " + 9/16*D*Hkv*Kvis" : " + 9/16*(D+Dv)*Hkv*Kvis";
+  } else if (p.v_is_k_view) {
     f += " + e_k*Hkv*D*Kvis";
   } else {
     f += plain ? " + 2*e_kv*Hkv*D*Kvis" : " + (e_k*D+e_v*Dv)*Hkv*Kvis";
@@ -242,11 +249,15 @@ Tally tally_of(const CaseParams& p, DrawSeed seed) {
   return t;
 }
 
-/// Bytes of one cached row of K and V, all heads. If V is a view of K, V takes no bytes.
+/// Bytes of one cached row of K and V, all heads, with its own scales. If V is a view of K, V takes no bytes.
 double kv_row_bytes(const CaseParams& p) {
+  const auto row = [&p](bool is_v) {
+    const int64_t scales = has_scale_tensor(p, is_v) ? block_scales(p, is_v) : 0;
+    return element_bytes(p.type_of_kv(is_v)) * static_cast<double>(row_elements(p, is_v)) +
+           static_cast<double>(scales);
+  };
   const double k_descale = p.op == Op::kAttention && p.type_of_k() == DType::kInt8 ? 4 : 0;
-  return p.num_heads_kv * (element_bytes(p.type_of_k()) * p.head_dim + k_descale +
-                           (p.v_is_k_view ? 0 : element_bytes(p.type_of_v()) * p.dim_v()));
+  return p.num_heads_kv * (row(false) + k_descale + (p.v_is_k_view ? 0 : row(true)));
 }
 
 /// Bytes of one row of both rotary tables (sines and cosines).

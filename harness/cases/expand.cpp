@@ -145,6 +145,7 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   check_widths(p, place);
   check_types(p, place);
   check_expired(p, place);
+  check_scales(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   check_append(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   check_masks(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   check_move(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });

@@ -43,6 +43,8 @@ void check_paths(const CaseParams& params, const FailAt& fail);
 void check_append(const CaseParams& params, const FailAt& fail);
 /// The same for masks with gaps.
 void check_masks(const CaseParams& params, const FailAt& fail);
+/// The same for K and V with scales for blocks of channels.
+void check_scales(const CaseParams& params, const FailAt& fail);
 /// The same for kv_move.
 void check_move(const CaseParams& params, const FailAt& fail);
 

@@ -16,7 +16,8 @@ const char* table_name(P p) {
 /// Whether K or V has descales, or scales that kv_append is given, of its own.
 bool has_descales(P p, bool is_v) {
   if (is_append(p)) return p.quantises(is_v) && !p.computes_scales(is_v) && !(is_v && p.one_row);
-  return is_attention(p) && is_fp8(p.type_of_kv(is_v)) && !(is_v && p.v_is_k_view);
+  return is_attention(p) && is_fp8(p.type_of_kv(is_v)) && p.kv_dtype != KvDType::kDsMla &&
+         !(is_v && p.v_is_k_view);
 }
 
 /// kv_append has the granularity that `usual` stands for under its own name, too.
@@ -36,6 +37,9 @@ uint64_t types_of_kv(P p) {
   if (p.type_of_k() == DType::kE5m2) f |= kE5m2Kv;
   if (p.type_of_k() == DType::kInt8) f |= kInt8K;
   if (p.type_of_v() == DType::kInt8) f |= kInt8V;
+  if (p.type_of_k() == DType::kE2m1x2) f |= kE2m1Kv;
+  if (p.scale_block() > 0) f |= kBlockScales;
+  if (p.kv_dtype == KvDType::kDsMla) f |= kKTail;
   return f;
 }
 
@@ -204,10 +208,12 @@ Rows shape_keys() {
           "kv_dtype",
           "quantised keys and values: e4m3 or e5m2 with descales per (sequence, KV head); int8 keys with one per "
           "(row, KV head) and int8 values with one per (KV head, channel); `int8_k`: values stay in "
-          "`dtype`. `kv_append` quantises new rows to it, by `scales`",
+          "`dtype`. `kv_append` quantises new rows to it, by `scales`. For `attention` alone: `nvfp4`, e2m1 with "
+          "a scale in e4m3 for 16 channels and one descale for the tensor; `fp8_ds_mla`, MLA's row of "
+          "`head_dim_v` channels in e4m3 with a scale in fp32 for 128 of them, then the other channels in bf16",
           &C::kv_dtype,
-          words_of(kv_dtype_name,
-                   {KvDType::kSame, KvDType::kE4m3, KvDType::kE5m2, KvDType::kInt8, KvDType::kInt8K}))
+          words_of(kv_dtype_name, {KvDType::kSame, KvDType::kE4m3, KvDType::kE5m2, KvDType::kInt8,
+                                   KvDType::kInt8K, KvDType::kNvfp4, KvDType::kDsMla}))
           .when(is_served)
           .labelled([](P p) {
             return p.kv_dtype == KvDType::kSame ? "" : fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));

@@ -248,6 +248,10 @@ std::string why_not_exported(const Case& c, const CaseFileOptions& options) {
   if (p.append && p.kv_dtype != KvDType::kSame) {
     return "it appends to a quantised cache, which outputs of other programs cannot be; drop kv_dtype or append";
   }
+  if (p.scale_block() > 0) {
+    return fmt::format("its cache is {}, for whose scales the file has no names; take another kv_dtype",
+                       kv_dtype_name(p.kv_dtype));
+  }
   if (options.zeros && p.append) {
     return "it appends to its cache, which is compared in every byte, padding too: drop --padding zeros";
   }

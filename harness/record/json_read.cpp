@@ -83,7 +83,8 @@ InvariantResult invariant_from_json(const Json& j) {
 DType dtype_from_json(const Json& j, const char* key) {
   std::string name;
   get(j, key, name);
-  for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kInt8, DType::kE5m2}) {
+  for (const DType t :
+       {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kInt8, DType::kE5m2, DType::kE2m1x2}) {
     if (name == dtype_name(t)) return t;
   }
   wrong(key, "a type");

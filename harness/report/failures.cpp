@@ -55,6 +55,8 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   add("have a rotary_q of their own", [](const CaseParams& p) { return p.rotary_q != RotaryQ::kDiagonal; });
   add("have quantised keys or values", [](const CaseParams& p) { return p.kv_dtype != KvDType::kSame; });
   add("have keys and values in e5m2", [](const CaseParams& p) { return p.kv_dtype == KvDType::kE5m2; });
+  add("have keys and values in nvfp4", [](const CaseParams& p) { return p.kv_dtype == KvDType::kNvfp4; });
+  add("have rows of fp8_ds_mla", [](const CaseParams& p) { return p.kv_dtype == KvDType::kDsMla; });
   add("have values of another width", [](const CaseParams& p) { return p.dim_v() != p.head_dim; });
   add("are a path of several launches", [](const CaseParams& p) { return p.path != Path::kOneCall; });
   add("have a sequence with more keys than queries", any_sequence([](const SeqLen& s) { return s.k > s.q; }));

@@ -5,17 +5,18 @@
 namespace attnbench {
 
 std::vector<FaultClass> all_faults() {
-  return {mask_faults(),      length_faults(),      empty_row_faults(),
-          paging_faults(),    nan_faults(),         head_faults(),
-          split_faults(),     num_splits_faults(),  score_faults(),
-          quantised_faults(), input_faults(),       width_faults(),
-          training_faults(),  in_call_faults(),     position_faults(),
-          append_faults(),    rotary_faults(),      quantised_append_faults(),
-          merge_faults(),     memory_faults(),      state_faults(),
-          layout_faults(),    stride_faults(),      ignored_faults(),
-          backward_faults(),  lse_faults(),         refusal_faults(),
-          scale_faults(),     custom_mask_faults(), key_list_faults(),
-          move_faults(),      query_faults(),       cached_rotary_faults()};
+  return {mask_faults(),       length_faults(),      empty_row_faults(),
+          paging_faults(),     nan_faults(),         head_faults(),
+          split_faults(),      num_splits_faults(),  score_faults(),
+          quantised_faults(),  input_faults(),       width_faults(),
+          training_faults(),   in_call_faults(),     position_faults(),
+          append_faults(),     rotary_faults(),      quantised_append_faults(),
+          merge_faults(),      memory_faults(),      state_faults(),
+          layout_faults(),     stride_faults(),      ignored_faults(),
+          backward_faults(),   lse_faults(),         refusal_faults(),
+          scale_faults(),      custom_mask_faults(), key_list_faults(),
+          move_faults(),       query_faults(),       cached_rotary_faults(),
+          block_scale_faults()};
 }
 
 std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups) {

@@ -68,6 +68,7 @@ FaultClass refusal_faults();
 FaultClass custom_mask_faults();
 FaultClass key_list_faults();
 FaultClass move_faults();
+FaultClass block_scale_faults();
 
 // Building blocks of faults.
 

@@ -77,7 +77,7 @@ void judge_by_thumb(Seen& seen) {
 /// Features that the computation on the host (host_attention.h) lacks.
 constexpr uint64_t kBeyondHost = kAppend | kE4m3Q | kInt8Q | kInt8K | kInt8V | kHeadDimV | kVIsK | kProbs |
                                  kDropout | kLseBase2 | kLseTokenMajor | kVChannelScales | kAppendQuantised |
-                                 kE4m3Out | kRotaryCached;
+                                 kE4m3Out | kRotaryCached | kBlockScales;
 
 /// A piece of memory that a launch writes, as numbers of one type.
 struct Written {

@@ -6,7 +6,7 @@
 namespace attnbench {
 namespace {
 
-/// Rounds `n` values to `dtype` and writes them to elements at, at + 1, ... of `base`. Values for int8 are
+/// Rounds `n` values to `dtype` and writes them to elements at, at + 1, ... of `base`. Values for int8 and e2m1 are
 /// first multiplied by `factor`.
 void store_row(DType dtype, void* base, int64_t at, const float* values, int n, float factor) {
   switch (dtype) {
@@ -35,9 +35,28 @@ void store_row(DType dtype, void* base, int64_t at, const float* values, int n, 
       for (int c = 0; c < n; ++c) out[c] = float_to_e5m2(values[c]);
       return;
     }
+    case DType::kE2m1x2: {
+      for (int c = 0; c < n; ++c) store_float(dtype, base, 2 * at + c, values[c] * factor);
+      return;
+    }
     default:
       std::memcpy(static_cast<float*>(base) + at, values, static_cast<std::size_t>(n) * sizeof(float));
   }
+}
+
+/// The numbers of a row before they are multiplied and rounded. `values` has room for the channels before the row's
+/// first, too. Returns where the row begins.
+const float* row_values(const FillJob& job, const RowOwner& owner, int32_t head, std::vector<float>& values) {
+  const auto seq = static_cast<uint32_t>(owner.seq), pos = static_cast<uint32_t>(owner.pos);
+  const auto h = static_cast<uint32_t>(head);
+  if (job.block_scales) {
+    for (int32_t c = 0; c < job.head_dim; ++c)
+      values[static_cast<std::size_t>(c)] =
+          block_scale(job.spec, job.tensor, seq, pos, h, static_cast<uint32_t>(c));
+    return values.data();
+  }
+  value_row(job.spec, job.tensor, seq, pos, h, job.first_channel + job.head_dim, values.data());
+  return values.data() + job.first_channel;
 }
 
 }  // namespace
@@ -46,11 +65,11 @@ void fill_host(const FillJob& job) {
   if (job.num_rows <= 0 || job.num_heads <= 0 || job.head_dim <= 0) return;
   const int64_t size = static_cast<int64_t>(dtype_size(job.dtype));
   const int poison = job.dtype == DType::kInt8 ? 0x80 : 0xff;
-  const float factor = int8_factor(job.spec.profile, job.tensor);
+  const float factor = stored_factor(job.dtype, job.spec.profile, job.tensor);
   const int64_t elements = job.num_rows * job.num_heads * job.head_dim;
 #pragma omp parallel if (elements > kWorthThreads)
   {
-    std::vector<float> values(static_cast<std::size_t>(job.head_dim));
+    std::vector<float> values(static_cast<std::size_t>(job.first_channel + job.head_dim));
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < job.num_rows; ++r) {
       const RowOwner owner = job.owners[r];
@@ -58,12 +77,10 @@ void fill_host(const FillJob& job) {
         const int64_t at = fill_offset(job, r, h);
         if (owner.seq < 0) {
           std::memset(static_cast<char*>(job.base) + at * size, poison,
-                      static_cast<std::size_t>(job.head_dim * size));
+                      static_cast<std::size_t>(job.head_dim / numbers_per_element(job.dtype) * size));
           continue;
         }
-        value_row(job.spec, job.tensor, static_cast<uint32_t>(owner.seq), static_cast<uint32_t>(owner.pos),
-                  static_cast<uint32_t>(h), job.head_dim, values.data());
-        store_row(job.dtype, job.base, at, values.data(), job.head_dim, factor);
+        store_row(job.dtype, job.base, at, row_values(job, owner, h, values), job.head_dim, factor);
       }
     }
   }

@@ -10,14 +10,14 @@
 namespace attnbench {
 
 /// Which logical row a physical row holds. seq < 0: poison. Poison has all bits one, which is NaN in every
-/// floating type. int8 has no NaN: its poison is -128, to which no value rounds.
+/// floating type but e2m1. int8 has no NaN: its poison is -128, to which no value rounds. Nor has e2m1: the scales of
+/// such rows are NaN.
 struct RowOwner {
   int32_t seq;
   int32_t pos;
 };
 
-/// Fills rows 0..num_rows-1. Values for int8 are first multiplied by int8_factor. Row r, head h starts at
-/// element
+/// Fills rows 0..num_rows-1. Values are first multiplied by stored_factor. Row r, head h starts at element
 ///   (r / block_size) * stride_block + (r % block_size) * stride_token + h * stride_head.
 /// A plain (rows, heads, D) tensor is one block of num_rows.
 struct FillJob {
@@ -33,6 +33,8 @@ struct FillJob {
   int32_t num_heads;
   int32_t head_dim;
   const RowOwner* owners;  ///< (num_rows), in memory of the device that fills
+  int32_t first_channel;   ///< logical channel of a row's first element, a multiple of 4
+  bool block_scales;       ///< element c is block_scale() of block c
 };
 
 /// Element offset of row `r`, head `h`.

@@ -15,7 +15,7 @@ void change_floats(const SignedTensor& t) {
   std::vector<char> any(static_cast<std::size_t>(table_rows));
   for (int32_t r = 0; r < table_rows; ++r) {
     for (int32_t c = 0; c < t.dim; ++c) {
-      const bool changed = t.table[static_cast<int64_t>(r) * t.table_dim + c] != 0;
+      const bool changed = t.table[static_cast<int64_t>(r) * t.table_dim + sign_entry(t, c)] != 0;
       masks[static_cast<std::size_t>(r) * dim + static_cast<std::size_t>(c)] =
           changed ? static_cast<Bits>(negated(t.dtype, 0)) : Bits{0};
       if (changed) any[static_cast<std::size_t>(r)] = 1;

@@ -12,7 +12,7 @@
 
 namespace attnbench {
 
-/// A dense tensor whose rows have `dim` channels. Row r belongs to head r / head_rows % heads: head_rows is 1
+/// A dense tensor whose rows have `dim` elements. Row r belongs to head r / head_rows % heads: head_rows is 1
 /// for (tokens, heads, dim) and block_size for (blocks, heads, block_size, dim).
 struct SignedTensor {
   void* data = nullptr;
@@ -26,6 +26,11 @@ struct SignedTensor {
   const uint8_t* table = nullptr;
   int32_t table_dim = 1;
 };
+
+/// Entry of the table's row for element c of a row. Both numbers of an element of e2m1x2 change, or neither.
+ATTNBENCH_HD inline int32_t sign_entry(const SignedTensor& t, int32_t c) {
+  return c * numbers_per_element(t.dtype);
+}
 
 /// The row of token (or slot) `token` and head `head`.
 ATTNBENCH_HD inline int64_t row_of(const SignedTensor& t, int64_t token, int32_t head) {
@@ -49,6 +54,8 @@ ATTNBENCH_HD inline uint32_t negated(DType dtype, uint32_t bits) {
     case DType::kE4m3:
     case DType::kE5m2:
       return bits ^ 0x80u;
+    case DType::kE2m1x2:
+      return bits ^ 0x88u;
     case DType::kInt8:
       return (0u - bits) & 0xffu;
     default:
@@ -63,6 +70,7 @@ ATTNBENCH_HD inline uint32_t poison_bits(DType dtype) {
       return 0xffffffffu;
     case DType::kE4m3:
     case DType::kE5m2:
+    case DType::kE2m1x2:
       return 0xffu;
     case DType::kInt8:
       return 0x80u;
@@ -102,7 +110,7 @@ ATTNBENCH_HD bool has_whole_words(const SignedTensor& t) {
   constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
   const bool table = t.table == nullptr ||
                      (t.table_dim % kPerWord == 0 && reinterpret_cast<uintptr_t>(t.table) % kPerWord == 0);
-  return table && t.dim % kPerWord == 0 && t.elements % kPerWord == 0 &&
+  return table && t.dtype != DType::kE2m1x2 && t.dim % kPerWord == 0 && t.elements % kPerWord == 0 &&
          reinterpret_cast<uintptr_t>(t.data) % 8 == 0;
 }
 
@@ -153,7 +161,7 @@ ATTNBENCH_HD uint64_t unsigned_word(const SignedTensor& t, Index w) {
   const uint8_t* signs = signs_of_row(t, row);
   uint64_t word = 0;
   for (int i = 0; i < kPerWord && e < static_cast<Index>(t.elements); ++i, ++e) {
-    const bool changed = signs != nullptr && signs[c] != 0;
+    const bool changed = signs != nullptr && signs[sign_entry(t, c)] != 0;
     word |= static_cast<uint64_t>(without_sign(t.dtype, in[e], changed)) << (8 * sizeof(Bits) * i);
     if (++c == t.dim) {
       c = 0;

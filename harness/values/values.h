@@ -126,6 +126,29 @@ ATTNBENCH_HD inline float int8_factor(Profile profile, Tensor tensor) {
   return 40.0f / profile_scale(profile, tensor, is_v ? 13u : 0u, 5u);
 }
 
+/// The same for e2m1: the profile's largest values become 6, the largest number of the type.
+ATTNBENCH_HD inline float e2m1_factor(Profile profile, Tensor tensor) {
+  return int8_factor(profile, tensor) / 20.0f;
+}
+
+/// Factor of a value before it is rounded to `dtype`.
+ATTNBENCH_HD inline float stored_factor(DType dtype, Profile profile, Tensor tensor) {
+  return dtype == DType::kInt8     ? int8_factor(profile, tensor)
+         : dtype == DType::kE2m1x2 ? e2m1_factor(profile, tensor)
+                                   : 1.0f;
+}
+
+/// Scale of block `block` of the channels of a row of K or V: one of 24 numbers from 0.25 to 1.875 with four
+/// significant bits. e4m3 holds it, and its product with a number in e4m3 or e2m1 fits in bf16: kernels that
+/// multiply there are exact.
+ATTNBENCH_HD inline float block_scale(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos,
+                                      uint32_t head, uint32_t block) {
+  const uint32_t stream = tensor == Tensor::kV ? 0x13u << 24 : 0x12u << 24;  // differ from every Tensor's
+  const uint32_t r = philox4x32(block | stream, head, pos, seq, spec.seed).x[0];
+  const uint32_t octave = (r & 0xffffu) * 3u >> 16;
+  return static_cast<float>((8u + (r >> 29)) << octave) * (1.0f / 32.0f);
+}
+
 /// The four values of channels 4 * quad .. 4 * quad + 3, before rounding to the tensor's type.
 ATTNBENCH_HD inline void values_of_quad(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos,
                                         uint32_t head, uint32_t quad, float out[4]) {

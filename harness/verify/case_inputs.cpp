@@ -93,14 +93,15 @@ void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, int 
       continue;
     }
     const int owner = pos < first_own ? 0 : seq;
-    const GivenBlocks::Row row_of =
-        p.blocks && !is_query(tensor) ? p.blocks->owner(seq, pos) : GivenBlocks::Row{owner, pos};
+    const GivenBlocks::Row row_of = is_query(tensor) ? GivenBlocks::Row{seq, pos} : stored_row(p, seq, pos);
     value_row(spec, tensor, static_cast<uint32_t>(row_of.seq), static_cast<uint32_t>(row_of.pos),
               static_cast<uint32_t>(head), dim, row.data());
     double descale = descale_of(*case_, tensor, owner, pos, head, 0);
     for (int c = 0; c < dim; ++c) {
       if (tensor == Tensor::kV) descale = descale_of(*case_, tensor, owner, pos, head, c);
-      out[c] = static_cast<double>(stored_value(*case_, tensor, row[static_cast<std::size_t>(c)])) * descale;
+      const float value =
+          scaled_value(*case_, tensor, row_of.seq, row_of.pos, head, c, row[static_cast<std::size_t>(c)]);
+      out[c] = static_cast<double>(value) * descale;
     }
   }
 }

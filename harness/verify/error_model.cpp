@@ -17,6 +17,8 @@ double least_spacing(DType t) {
       return 0x1p-9;
     case DType::kE5m2:
       return 0x1p-16;
+    case DType::kE2m1x2:
+      return 0.5;
     case DType::kInt8:  // of P: its largest is 127
       return 1.0 / 127;
     default:

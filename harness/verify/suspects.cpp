@@ -18,6 +18,20 @@
 namespace attnbench {
 namespace {
 
+/// The scales of the blocks of a stored row of K or V.
+struct BlockScales {
+  const Case& item;
+  Tensor tensor;
+  GivenBlocks::Row row;
+  int head;
+
+  /// Channels that have scales.
+  int channels(int dim) const { return item.params.k_tail() > 0 ? item.params.dim_v() : dim; }
+  double of_block(int block) const {
+    return static_cast<double>(block_scale_at(item, tensor, row.seq, row.pos, head, block));
+  }
+};
+
 /// Inputs read through other heads, or without a descale, or with keys and values exchanged, or keys as stored.
 class Misread : public reference::Inputs {
  public:
@@ -26,6 +40,9 @@ class Misread : public reference::Inputs {
     std::function<int(int)> k_head, v_head;
     std::optional<Tensor> no_descale;  ///< the tensor whose descales are not applied
     bool exchanged = false;            ///< K is read for V and V for K
+    /// Changes the right channels of a row of K or V with block scales to what is read. Null: it does not.
+    std::function<void(const BlockScales& scales, int dim, double* row)> of_block;
+    bool of_k = true, of_v = true;  ///< where of_block applies
     double qv_factor = 1;
     bool not_turned = false;  ///< rotary_cached: K is taken as it lies in the cache
   };
@@ -53,15 +70,23 @@ class Misread : public reference::Inputs {
     if (stored_) return stored_->load_k(seq, h, begin, end, out);
     right_.load_k(seq, h, begin, end, out);
     undo(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
+    if (how_.of_k) change_rows(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
   }
   void load_v(int seq, int head, int begin, int end, double* out) const override {
     const int h = how_.v_head ? how_.v_head(head) : head;
     if (how_.exchanged) return right_.load_k(seq, h, begin, end, out);
     right_.load_v(seq, h, begin, end, out);
     undo(Tensor::kV, seq, h, begin, end, case_.params.dim_v(), out);
+    const Tensor stored = case_.params.v_is_k_view ? Tensor::kK : Tensor::kV;
+    if (how_.of_v) change_rows(stored, seq, h, begin, end, case_.params.dim_v(), out);
   }
 
  private:
+  void change_rows(Tensor stored, int seq, int head, int begin, int end, int dim, double* out) const {
+    if (!how_.of_block) return;
+    for (int pos = begin; pos < end; ++pos, out += dim)
+      how_.of_block({case_, stored, stored_row(case_.params, seq, pos), head}, dim, out);
+  }
   void undo(Tensor tensor, int seq, int head, int begin, int end, int dim, double* out) const {
     if (how_.no_descale != tensor) return;
     for (int pos = begin; pos < end; ++pos, out += dim) {
@@ -302,12 +327,45 @@ class Suspects {
       misread("keys and values are exchanged", {.exchanged = true});
     if (p_.rotary_cached) misread("keys of the cache are not turned", {.not_turned = true});
     const auto descale = [&](Tensor tensor, DType type, const char* name) {
-      if (is_fp8(type) || type == DType::kInt8)
+      if ((is_fp8(type) && p_.kv_dtype != KvDType::kDsMla) || type == DType::kInt8 || type == DType::kE2m1x2)
         misread(fmt::format("descales of {} are not applied", name), {.no_descale = tensor});
     };
     descale(Tensor::kQ, p_.type_of_q(), "Q");
     descale(Tensor::kK, p_.type_of_k(), "K");
     descale(Tensor::kV, p_.type_of_v(), "V");
+    if (p_.scale_block() > 0) block_scales();
+  }
+
+  void block_scales() {
+    const int n = p_.scale_block();
+    const auto scaled_by = [this, n](const std::string& text, auto factor, bool k, bool v) {
+      misread(text, {.of_block =
+                         [n, factor](const BlockScales& s, int dim, double* row) {
+                           const int blocks = s.channels(dim) / n;
+                           for (int c = 0; c < blocks * n; ++c) row[c] *= factor(s, c / n, blocks);
+                         },
+                     .of_k = k,
+                     .of_v = v});
+    };
+    const auto none = [](const BlockScales& s, int block, int) { return 1 / s.of_block(block); };
+    const auto next = [](const BlockScales& s, int block, int blocks) {
+      return s.of_block((block + 1) % blocks) / s.of_block(block);
+    };
+    scaled_by("scales of blocks of channels are not applied", none, true, true);
+    scaled_by("scales of blocks of channels are not applied to K", none, true, false);
+    scaled_by("scales of blocks of channels are not applied to V", none, false, true);
+    scaled_by("blocks of channels have the scales of their neighbours", next, true, true);
+    if (p_.kv_dtype == KvDType::kNvfp4) {
+      misread("the two numbers of a byte of K and V are exchanged",
+              {.of_block = [](const BlockScales&, int dim, double* row) {
+                for (int c = 0; c < dim; c += 2) std::swap(row[c], row[c + 1]);
+              }});
+    } else {
+      misread("channels of K behind head_dim_v are left out",
+              {.of_block = [](const BlockScales& s, int dim, double* row) {
+                std::fill(row + s.channels(dim), row + dim, 0.0);
+              }});
+    }
   }
 
   const Case& case_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "harness/cases/kv_rows.h"
 #include "harness/workload/strides.h"
 
 namespace attnbench {
@@ -58,6 +59,9 @@ std::vector<float> of_channels(const Case& c, const LayoutVariant& variant) {
 float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t head, int32_t channel) {
   const CaseParams& p = c.params;
   const DType type = type_of(p, tensor);
+  if (tensor != Tensor::kQ && p.kv_dtype == KvDType::kDsMla) return 1.0f;
+  if (type == DType::kE2m1x2)
+    return scale_step(tensor == Tensor::kK ? 3 : 5) / stored_factor(type, p.data, tensor);
   if (is_fp8(type)) {
     const int32_t kv_head = tensor == Tensor::kQ ? head / (p.num_heads_q / p.num_heads_kv) : head;
     const int64_t a = tensor == Tensor::kQ ? 2 : tensor == Tensor::kK ? 3 : 5;
@@ -81,7 +85,26 @@ float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t
 
 float stored_value(const Case& c, Tensor tensor, float value) {
   const DType type = type_of(c.params, tensor);
-  return round_to(type, type == DType::kInt8 ? value * int8_factor(c.params.data, tensor) : value);
+  return round_to(type, value * stored_factor(type, c.params.data, tensor));
+}
+
+GivenBlocks::Row stored_row(const CaseParams& p, int32_t seq, int32_t pos) {
+  if (p.blocks) return p.blocks->owner(seq, pos);
+  return {pos < p.shared_tokens() ? 0 : seq, pos};
+}
+
+float block_scale_at(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t head, int32_t block) {
+  return block_scale({c.seed, c.params.data}, tensor, static_cast<uint32_t>(seq), static_cast<uint32_t>(pos),
+                     static_cast<uint32_t>(head), static_cast<uint32_t>(block));
+}
+
+float scaled_value(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t head, int32_t channel,
+                   float value) {
+  const CaseParams& p = c.params;
+  if (is_query(tensor) || p.scale_block() == 0) return stored_value(c, tensor, value);
+  if (p.k_tail() > 0 && channel >= p.dim_v()) return round_to(DType::kBf16, value);
+  return stored_value(c, tensor, value) *
+         block_scale_at(c, tensor, seq, pos, head, channel / p.scale_block());
 }
 
 std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant) {
@@ -102,7 +125,8 @@ std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const 
 
 std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
-  if (is_fp8(p.type_of_k())) return of_fp8(c, variant, Tensor::kK);
+  if (p.type_of_k() == DType::kE2m1x2) return {descale_of(c, Tensor::kK, 0, 0, 0, 0)};
+  if (has_fp8_descales(p, false)) return of_fp8(c, variant, Tensor::kK);
   std::vector<float> out;
   if (p.type_of_k() != DType::kInt8) return out;
   const KvStrides s = row_scale_strides(p, false, variant.padded_strides);
@@ -120,7 +144,9 @@ std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const 
 
 std::vector<float> v_descales_of(const Case& c, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
-  const bool fp8 = is_fp8(p.type_of_v());
+  if (p.type_of_v() == DType::kE2m1x2)
+    return {descale_of(c, p.v_is_k_view ? Tensor::kK : Tensor::kV, 0, 0, 0, 0)};
+  const bool fp8 = has_fp8_descales(p, true);
   if (fp8 && p.descales_of(true) != DescalesPer::kChannel) return of_fp8(c, variant, Tensor::kV);
   return fp8 || p.type_of_v() == DType::kInt8 ? of_channels(c, variant) : std::vector<float>{};
 }

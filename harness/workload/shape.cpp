@@ -173,6 +173,24 @@ void set_descale_strides(const CaseParams& p, bool padded, AttentionParams& a) {
   }
 }
 
+void set_block_scales(const CaseParams& p, bool padded, AttentionParams& a) {
+  if (p.scale_block() == 0) return;
+  a.scale_block = p.scale_block();
+  a.dtype_block_scale = p.type_of_block_scale();
+  const KvStrides k = block_scale_strides(p, false, padded);
+  a.k_block_scale_stride_block = k.block;
+  a.k_block_scale_stride_token = k.token;
+  a.k_block_scale_stride_head = k.head;
+  const KvStrides v = block_scale_strides(p, true, padded);
+  a.v_block_scale_stride_block = v.block;
+  a.v_block_scale_stride_token = v.token;
+  a.v_block_scale_stride_head = v.head;
+  if (p.k_tail() == 0) return;
+  a.k_tail_stride_block = a.k_stride_block / 2;
+  a.k_tail_stride_token = a.k_stride_token / 2;
+  a.k_tail_stride_head = a.k_stride_head / 2;
+}
+
 void set_tensor_strides(const CaseParams& p, bool padded, AttentionParams& a) {
   const TokenStrides q = token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kQ));
   a.q_stride_token = q.token;
@@ -225,6 +243,7 @@ AttentionParams attention_shape(const Case& item, bool padded) {
   set_types(p, a);
   set_descale_strides(p, padded, a);
   set_tensor_strides(p, padded, a);
+  set_block_scales(p, padded, a);
   set_lengths(p, padded, a);
   a.rotary = rotary_shape(p);
   a.causal = p.causal ? 1 : 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "harness/cases/kv_rows.h"
 #include "harness/values/fill.h"
 
 namespace attnbench {
@@ -30,8 +31,9 @@ bool keeps_signs(const CaseParams& p, bool is_v) {
   return p.one_row || (p.rounds_new(is_v) && p.type_of_kv(is_v) == DType::kInt8 && !p.computes_scales(is_v));
 }
 
-/// The first channel of those that turn together with `channel`.
+/// The first channel of those that change sign together with `channel`: those that turn together, or are in one byte.
 int32_t turned_with(const CaseParams& p, int32_t channel) {
+  if (p.kv_dtype == KvDType::kNvfp4) return channel / 2 * 2;
   const int32_t width = p.rotary_width();
   if (p.rotary == Rotary::kNone || channel >= width) return channel;
   return p.rotary == Rotary::kInterleaved ? channel / 2 * 2 : channel % (width / 2);
@@ -47,6 +49,23 @@ void share_with_v(const CaseParams& p, SignPlan& s) {
 }
 
 }  // namespace
+
+std::vector<uint8_t> row_signs(const CaseParams& p, const SignPlan& signs) {
+  std::vector<uint8_t> out;
+  if (p.kv_dtype != KvDType::kDsMla) return out;
+  const DsMlaRow row = ds_mla_row(p);
+  const auto d = static_cast<std::size_t>(p.head_dim), dv = static_cast<std::size_t>(p.dim_v());
+  for (std::size_t h = 0; h < static_cast<std::size_t>(p.num_heads_kv); ++h) {
+    const uint8_t* of_head = signs.qk.data() + h * d;
+    out.insert(out.end(), of_head, of_head + dv);
+    out.insert(out.end(), static_cast<std::size_t>(row.scales), 0);
+    for (std::size_t c = dv; c < d; ++c) {  // bf16: the sign is in the upper byte
+      out.push_back(0);
+      out.push_back(of_head[c]);
+    }
+  }
+  return out;
+}
 
 SignPlan plain_signs(const CaseParams& p) {
   SignPlan s;
@@ -71,7 +90,9 @@ SignPlan other_signs(const CaseParams& p, SignPlan signs, uint64_t seed) {
     }
   };
   if (!keeps_signs(p, false)) change_rows(signs.qk, qk_shape(p), 0, turned_with);
-  const auto itself = [](const CaseParams&, int32_t channel) { return channel; };
+  const auto itself = [](const CaseParams& x, int32_t channel) {
+    return x.kv_dtype == KvDType::kNvfp4 ? turned_with(x, channel) : channel;
+  };
   if (!keeps_signs(p, true)) change_rows(signs.v, v_shape(p), uint64_t{1} << 32, itself);
   share_with_v(p, signs);
   return signs;

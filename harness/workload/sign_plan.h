@@ -17,6 +17,9 @@ struct SignPlan {
   bool operator==(const SignPlan&) const = default;
 };
 
+/// For fp8_ds_mla: which bytes of a row of K hold a sign that is changed, (Hkv, bytes of a row). Else empty.
+std::vector<uint8_t> row_signs(const CaseParams& p, const SignPlan& signs);
+
 /// No sign is changed.
 SignPlan plain_signs(const CaseParams& p);
 

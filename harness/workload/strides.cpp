@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "harness/cases/cost.h"
+#include "harness/cases/kv_rows.h"
 
 namespace attnbench {
 
@@ -34,7 +35,7 @@ KvStrides pool_strides(const CaseParams& p, int64_t d, int64_t pad) {
 
 KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded) {
   const bool own = is_v && !p.v_is_k_view && !p.one_row;
-  const int64_t d = p.one_row ? p.head_dim + p.dim_v() : own ? p.dim_v() : p.head_dim;
+  const int64_t d = p.one_row ? p.head_dim + p.dim_v() : row_elements(p, own);
   const int64_t pad = !padded ? 0 : own ? 3 : 1;  // rows of channels
   if (p.kv == KvSource::kPacked) return {0, (p.num_heads_kv + pad) * d, d, 0};
   return pool_strides(p, d, pad);
@@ -66,6 +67,18 @@ KvStrides row_scale_strides(const CaseParams& p, bool is_v, bool padded) {
   return {rows * token + behind, token, 1 + behind, rows};
 }
 
+KvStrides block_scale_strides(const CaseParams& p, bool is_v, bool padded) {
+  const bool own = is_v && !p.v_is_k_view;
+  if (p.kv_dtype == KvDType::kDsMla) {
+    const KvStrides rows = kv_strides(p, false, padded);
+    constexpr auto kSize = static_cast<int64_t>(sizeof(float));
+    return {rows.block / kSize, rows.token / kSize, rows.head / kSize, rows.rows};
+  }
+  const int64_t n = block_scales(p, own), pad = !padded ? 0 : own ? 2 : 4;
+  if (p.kv == KvSource::kPacked) return {0, (p.num_heads_kv + pad) * n, n, 0};
+  return pool_strides(p, n, pad);
+}
+
 GivenScaleStrides given_scale_strides(const CaseParams& p, bool is_v, bool padded) {
   const int64_t behind = !padded ? 0 : is_v ? 8 : 4;
   const bool int8 = p.type_of_kv(is_v) == DType::kInt8;
@@ -87,6 +100,7 @@ DescaleStrides descale_strides(const CaseParams& p, Tensor tensor, bool padded) 
   const int64_t behind = !padded ? 0 : tensor == Tensor::kQ ? 1 : tensor == Tensor::kK ? 2 : 3;
   if (tensor == Tensor::kV && p.type_of_v() == DType::kInt8) return {p.num_heads_kv, p.dim_v() + behind};
   const bool per_token = tensor == Tensor::kQ && p.type_of_q() == DType::kInt8;
+  if (tensor != Tensor::kQ && p.scale_block() > 0) return {0, 0};  // one for the tensor, or none
   switch (tensor == Tensor::kQ ? p.q_descales : p.descales_of(tensor == Tensor::kV)) {
     case DescalesPer::kTensor:
       return {0, 0};

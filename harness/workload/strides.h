@@ -60,6 +60,10 @@ KvStrides cache_strides(const CaseParams& p, bool is_v, bool padded = false);
 /// Strides in floats of tensors with one float per row of K or V: descales of int8 K, computed scales.
 KvStrides row_scale_strides(const CaseParams& p, bool is_v, bool padded);
 
+/// Strides of the scales of blocks of channels, in elements. Those of fp8_ds_mla lie in the rows of K; those of nvfp4 in
+/// a tensor of their own, in the order of K's or V's.
+KvStrides block_scale_strides(const CaseParams& p, bool is_v, bool padded);
+
 /// Strides in floats of the scales that kv_append is given. All channels share a scale if `channel` is 0.
 /// Padding is a multiple of four floats, because kernels load int8 scales of four channels at once.
 struct GivenScaleStrides {

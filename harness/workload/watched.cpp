@@ -1,6 +1,7 @@
 // What a workload does for timed launches that are watched: other signs, poison, outputs as they are read.
 #include <algorithm>
 
+#include "harness/cases/kv_rows.h"
 #include "harness/workload/workload.h"
 
 namespace attnbench {
@@ -21,8 +22,9 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
   const CaseParams& p = item_.params;
   const bool merges = p.op == Op::kMergeStates;
   const auto* qk = sign_table_.as<uint8_t>();
-  if (qk != nullptr && !of_change) qk += signs_.qk.size() + signs_.v.size();
+  if (qk != nullptr && !of_change) qk += signs_.qk.size() + signs_.v.size() + row_signs(p, signs_).size();
   const uint8_t* v = qk == nullptr ? nullptr : qk + signs_.qk.size();
+  const uint8_t* rows = v == nullptr ? nullptr : v + signs_.v.size();  // of fp8_ds_mla
   SignedTensor t{.data = b.data()};
   const auto rows_of = [&](DType dtype, int32_t dim, int32_t heads, int32_t group, const uint8_t* table,
                            int32_t table_dim) {
@@ -44,15 +46,20 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
       break;
     case kK:
     case kNewK:
-      rows_of(slot == kK ? cache_job(false).dtype : p.type_of_new(false), p.head_dim, p.num_heads_kv, 1, qk,
-              p.head_dim);
+      rows_of(slot == kK ? cache_job(false).dtype : p.type_of_new(false),
+              p.head_dim / numbers_per_element(p.type_of_k()), p.num_heads_kv, 1, qk, p.head_dim);
       // Signs of such rows never change (sign_plan.cpp), so no table is read.
       if (slot == kK && p.one_row)
         rows_of(p.type_of_k(), p.head_dim + p.dim_v(), p.num_heads_kv, 1, nullptr, 0);
+      if (p.op == Op::kAttention && p.kv_dtype == KvDType::kDsMla) {
+        const auto bytes = static_cast<int32_t>(row_elements(p, false));
+        rows_of(p.type_of_k(), bytes, p.num_heads_kv, 1, rows, bytes);
+      }
       break;
     case kV:
     case kNewV:
-      rows_of(slot == kV ? cache_job(true).dtype : p.type_of_new(true), dim_v, p.num_heads_kv, 1, v, dim_v);
+      rows_of(slot == kV ? cache_job(true).dtype : p.type_of_new(true),
+              dim_v / numbers_per_element(p.type_of_v()), p.num_heads_kv, 1, v, dim_v);
       break;
     case kPartialOut:
       rows_of(p.type_of_partial(), p.head_dim, p.num_heads_q, 1, v, dim_v);
@@ -94,9 +101,12 @@ std::vector<LateSigns> Workload::set_signs(const SignPlan& signs, const FewChann
   };
   add_changed(signs_.qk, signs.qk);
   add_changed(signs_.v, signs.v);
+  add_changed(row_signs(item_.params, signs_), row_signs(item_.params, signs));
   signs_ = late.count > 0 ? changed_in(item_.params, signs, late) : signs;
   table.insert(table.end(), signs_.qk.begin(), signs_.qk.end());
   table.insert(table.end(), signs_.v.begin(), signs_.v.end());
+  const std::vector<uint8_t> rows = row_signs(item_.params, signs_);
+  table.insert(table.end(), rows.begin(), rows.end());
   if (!sign_table_.data()) {
     sign_table_ = GuardedBuffer::of(*device_, "signs", table);
   } else if (!table.empty()) {
@@ -110,7 +120,9 @@ std::vector<LateSigns> Workload::set_signs(const SignPlan& signs, const FewChann
     if (t.data == nullptr || buffers_[slot].role == Role::kOutput) continue;
     device_->change_signs(t);
     const bool is_k = slot == kQ || slot == kK || slot == kNewK;
-    if (late.count > 0 && is_k == through_k) changes.push_back({t, late.head, late.first, late.count});
+    const int32_t per = numbers_per_element(t.dtype);
+    if (late.count > 0 && is_k == through_k)
+      changes.push_back({t, late.head, late.first / per, late.count / per});
   }
   return changes;
 }

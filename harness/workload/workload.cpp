@@ -52,8 +52,8 @@ FillJob Workload::cache_job(bool is_v) const {
   const CaseParams& p = item_.params;
   const KvStrides s = cache_strides(p, is_v, padded_);
   FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, p.gathers() ? p.dtype : p.type_of_kv(is_v),
-                          static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv, p.dim_of_kv(is_v),
-                          {s.token, s.head});
+                          static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv,
+                          p.dim_of_kv(is_v) - (is_v ? 0 : p.k_tail()), {s.token, s.head});
   if (s.rows > 0) job.block_size = s.rows;
   job.stride_block = s.block;
   return job;
@@ -129,10 +129,7 @@ void Workload::restore(Slot slot) {
   if (padded_ && b.bytes() > 0) device_->set_bytes(b.data(), 0xff, b.bytes());
   for (const bool v : {is_v, true}) {
     if (v != is_v && !item_.params.one_row) continue;
-    FillJob job = cache_job(v);
-    job.base = cache_base(v, b.data());
-    job.owners = kv_owners_.as<RowOwner>();
-    fill(job, plan_.kv_owners, b.bytes());
+    for (const FillJob& job : cache_jobs(v, cache_base(v, b.data()))) fill(job, plan_.kv_owners, b.bytes());
     if (v) break;
   }
   if (!signs_.v.empty()) device_->change_signs(signed_tensor(slot));
@@ -258,6 +255,7 @@ void Workload::make_attention(const LayoutVariant& variant) {
   const CaseParams& p = item_.params;
   const AttentionParams a = shape_params(item_, padded_).attention;
   make_caches();
+  make_block_scales();
   make_rotary_tables();
   if (p.append) {
     make_tokens(kNewK, "k_new", Tensor::kNewK, p.type_of_new(false), plan_.token_owners, p.num_heads_kv,
@@ -423,6 +421,7 @@ OpParams Workload::params() const {
   a.q_descale = data<float>(kQDescale);
   a.k_descale = data<float>(kKDescale);
   a.v_descale = data<float>(kVDescale);
+  set_block_scales(a);
   a.out = data(kOut);
   a.out_scale = data<float>(kOutScale);
   a.lse = data<float>(kLse);
@@ -444,10 +443,7 @@ void Workload::take_inputs_of(const Workload& other) {
     if (buffers_[slot].role != Role::kInput || from.bytes() == 0) continue;
     if (from.bytes() > to.bytes()) throw std::logic_error("no room for other " + to.name());
     if (slot == kK || slot == kV) {  // filled again: a copy may be too large for the host
-      FillJob job = other.cache_job(slot == kV);
-      job.base = to.data();
-      job.owners = other.kv_owners_.as<RowOwner>();
-      device_->fill(job);
+      for (const FillJob& job : other.cache_jobs(slot == kV, to.data())) device_->fill(job);
       device_->synchronize();
       continue;
     }

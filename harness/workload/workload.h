@@ -102,8 +102,11 @@ class Workload {
   /// The first input that was overwritten, in words; nullopt if none was.
   std::optional<std::string> input_damage() const;
 
-  /// A job that fills a cache as this workload's; the caller sets `owners` and, to cache_base, `base`.
+  /// A job that fills a cache as this workload's; the caller sets `owners` and, to cache_base, `base`. Rows of
+  /// fp8_ds_mla have more than this, see cache_jobs.
   FillJob cache_job(bool is_v) const;
+  /// All jobs that fill a cache at `base`, with the rows of this workload.
+  std::vector<FillJob> cache_jobs(bool is_v, void* base) const;
   /// Where K or V begins in memory that is laid out as this workload's cache. `one_row`: both in K's.
   void* cache_base(bool is_v, void* cache) const;
   bool padded() const { return padded_; }
@@ -154,6 +157,8 @@ class Workload {
     kProbs,
     kKScales,
     kVScales,  ///< kKScales, kVScales: caches of computed scales
+    kKBlockScales,
+    kVBlockScales,  ///< kKBlockScales, kVBlockScales: tensors of scales for blocks of channels
     kDOut,
     kDq,
     kDk,
@@ -179,6 +184,8 @@ class Workload {
   void run_forward();
   HostOutputs gradients() const;
   void make_caches();
+  void make_block_scales();
+  void set_block_scales(AttentionParams& a) const;
   void make_rotary_tables();
   /// Fills a tensor of `bytes` by coordinate, or with captured values. `owners`: as the job's, on the host.
   void fill(const FillJob& job, const std::vector<RowOwner>& owners, int64_t bytes);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/common/checks_block_scales.h"
 #include "kernels/common/checks_topk.h"
 #include "kernels/contract/kernel.h"
 
@@ -33,15 +34,15 @@ struct InputDTypes {
 };
 constexpr InputDTypes input_dtypes(uint64_t features) {
   const DType base = features & kBf16 ? DType::kBf16 : features & kFp16 ? DType::kFp16 : DType::kFp32;
-  const uint64_t fp8 = features & (kE4m3Kv | kE5m2Kv);
-  const DType fp8_kv = fp8 & kE4m3Kv ? DType::kE4m3 : DType::kE5m2;
+  const uint64_t small = features & (kE4m3Kv | kE5m2Kv | kE2m1Kv);
+  const DType small_kv = small & kE4m3Kv ? DType::kE4m3 : small & kE5m2Kv ? DType::kE5m2 : DType::kE2m1x2;
   return {features & kE4m3Q   ? DType::kE4m3
           : features & kInt8Q ? DType::kInt8
                               : base,
-          fp8                 ? fp8_kv
+          small               ? small_kv
           : features & kInt8K ? DType::kInt8
                               : base,
-          fp8                 ? fp8_kv
+          small               ? small_kv
           : features & kInt8V ? DType::kInt8
                               : base};
 }
@@ -172,8 +173,9 @@ inline KernelStatus check_attention_dtypes(const Kernel& kernel, const Attention
     return bad("%s: one of bf16, fp16 and fp32 required, given bits 0x%llx",
                static_cast<unsigned long long>(base));
   }
-  if (both(kE4m3Q, kInt8Q) || both(kE4m3Kv | kE5m2Kv, kInt8K | kInt8V) || both(kE4m3Kv, kE5m2Kv)) {
-    return bad("%s: one type of q and one of KV required, given bits of two of e4m3, e5m2 and int8");
+  const bool two_floats = both(kE4m3Kv, kE5m2Kv) || both(kE4m3Kv | kE5m2Kv, kE2m1Kv);
+  if (both(kE4m3Q, kInt8Q) || both(kE4m3Kv | kE5m2Kv | kE2m1Kv, kInt8K | kInt8V) || two_floats) {
+    return bad("%s: one type of q and one of KV required, given bits of two of e4m3, e5m2, e2m1 and int8");
   }
   if (without(kE4m3Q, kE4m3Kv)) return bad("%s: KV in e4m3 required for q in e4m3, given other KV");
   if (without(kInt8Q | kInt8V, kInt8K))
@@ -235,8 +237,8 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
   }
   if (const KernelStatus s = check_attention_dtypes(kernel, p, message); s != KernelStatus::kOk) return s;
   if (const KernelStatus s = check_head_dims(kernel, p, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = check_block_scales(kernel, p, message); s != KernelStatus::kOk) return s;
   if (const KernelStatus s = check_qv(kernel, p, message); s != KernelStatus::kOk) return s;
-
   const uint64_t sources = p.features & (kPackedKv | kPagedKv | kContiguousKv);
   if (sources == 0 || (sources & (sources - 1)) != 0) {
     return bad("%s: one of packed, paged and contiguous required, given bits 0x%llx",
@@ -315,10 +317,12 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
     return p.batch > 0 && (p.features & bits) != 0 && p_descale == nullptr;
   };
   if (missing(kE4m3Q | kInt8Q, p.q_descale)) return bad("%s: q_descale required for quantised q, given null");
-  if (missing(kE4m3Kv | kE5m2Kv | kInt8K, p.k_descale))
+  const uint64_t described = p.features & kKTail ? 0 : kE4m3Kv | kE5m2Kv | kE2m1Kv;
+  if (missing(described | kInt8K, p.k_descale))
     return bad("%s: k_descale required for quantised K, given null");
-  if (missing(kE4m3Kv | kE5m2Kv | kInt8V, p.v_descale))
+  if (missing(described | kInt8V, p.v_descale))
     return bad("%s: v_descale required for quantised V, given null");
+  if (const KernelStatus s = check_block_scale_pointers(kernel, p, message); s != KernelStatus::kOk) return s;
   if (p.batch > 0 && (p.features & kE4m3Out) && p.out_scale == nullptr) {
     return bad("%s: out_scale required for O in e4m3, given null");
   }

@@ -17,10 +17,15 @@ ATTNBENCH_HD inline float q_descale(const AttentionParams& p, int32_t b, int64_t
   return p.q_descale[b * p.q_descale_stride_outer + kv_head * p.q_descale_stride_head];
 }
 
-/// Descale of all keys of sequence `b`, KV head `head`, for e4m3 and e5m2; 1 for other types (int8:
+/// Whether all keys of a sequence and KV head share a descale. Rows of fp8_ds_mla (kKTail) have scales for blocks alone.
+ATTNBENCH_HD inline bool shares_descales(const AttentionParams& p) {
+  return (p.features & (kE4m3Kv | kE5m2Kv | kE2m1Kv)) != 0 && !(p.features & kKTail);
+}
+
+/// Descale of all keys of sequence `b`, KV head `head`, for e4m3, e5m2 and e2m1; 1 for other types (int8:
 /// k_row_descale).
 ATTNBENCH_HD inline float k_descale(const AttentionParams& p, int32_t b, int32_t head) {
-  if (!(p.features & (kE4m3Kv | kE5m2Kv))) return 1.0f;
+  if (!shares_descales(p)) return 1.0f;
   return p.k_descale[b * p.k_descale_stride_outer + head * p.k_descale_stride_head];
 }
 
@@ -36,7 +41,7 @@ ATTNBENCH_HD inline float k_row_descale(const AttentionParams& p, int32_t b, int
 /// with kVChannelScales.
 ATTNBENCH_HD inline float v_descale(const AttentionParams& p, int32_t b, int32_t head, int32_t channel) {
   if (p.features & (kInt8V | kVChannelScales)) return p.v_descale[head * p.v_descale_stride_head + channel];
-  if (!(p.features & (kE4m3Kv | kE5m2Kv))) return 1.0f;
+  if (!shares_descales(p)) return 1.0f;
   return p.v_descale[b * p.v_descale_stride_outer + head * p.v_descale_stride_head];
 }
 

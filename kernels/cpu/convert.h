@@ -170,7 +170,8 @@ struct Int8 {
   }
 };
 
-/// Calls f.operator()<K, V>() with the element types of the launch's K and V.
+/// Calls f.operator()<K, V>() with the types of K's and V's elements as the products read them: those of the launch, or
+/// floats of ScaledRows.
 template <class F>
 ATTNBENCH_INLINE void with_types(const AttentionParams& p, F&& f) {
   const auto with_float = [](DType t, auto&& g) {
@@ -178,7 +179,9 @@ ATTNBENCH_INLINE void with_types(const AttentionParams& p, F&& f) {
     if (t == DType::kFp16) return g.template operator()<Fp16>();
     return g.template operator()<Fp32>();
   };
-  if (p.dtype_k == DType::kE4m3) {
+  if (p.features & kBlockScales) {
+    f.template operator()<Fp32, Fp32>();
+  } else if (p.dtype_k == DType::kE4m3) {
     f.template operator()<E4m3, E4m3>();
   } else if (p.dtype_k == DType::kE5m2) {
     f.template operator()<E5m2, E5m2>();

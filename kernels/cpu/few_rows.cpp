@@ -15,6 +15,7 @@
 #include "kernels/cpu/paths.h"
 #include "kernels/cpu/query_row.h"
 #include "kernels/cpu/row_products.h"
+#include "kernels/cpu/scaled_rows.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/softmax.h"
 #include "kernels/cpu/tile_rows.h"
@@ -163,6 +164,8 @@ class FewRows {
       for (int h = 0; h < task_.head_count; ++h) {
         if (p_.features & kRotaryCached) {
           dot_turned(h, tile, j);
+        } else if (p_.features & kBlockScales) {
+          dot_scaled(h, tile, j);
         } else {
           dot(h, rows(h), j);
         }
@@ -179,7 +182,13 @@ class FewRows {
       const auto rows = [&](int h) {
         return stream_at(v + j, end, (task_.head_begin + h) * p_.v_stride_head * kVBytes);
       };
-      for (int h = 0; h < task_.head_count; ++h) add(h, rows(h), j, count);
+      for (int h = 0; h < task_.head_count; ++h) {
+        if (p_.features & kBlockScales) {
+          add_scaled(h, tile, j, count);
+        } else {
+          add(h, rows(h), j, count);
+        }
+      }
     }
   }
 
@@ -207,6 +216,30 @@ class FewRows {
     for (int i = 0; i < kKeyStep; ++i)
       rows[i] = reinterpret_cast<const char*>(keys.row(p_, std::min(i, count - 1)));
     dot(h, {rows, nullptr, 0, 0}, j);
+  }
+
+  /// Rows j .. j + count - 1 of a tile of K or V, repeated up to a whole step, in scratch.
+  struct ScaledStep {
+    ScaledRows rows;
+    const char* at[kKeyStep];
+
+    ScaledStep(const AttentionParams& p, const Task& task, int h, bool is_v, const Tile& tile, int j,
+               int count) {
+      static_assert(ScaledRows::kKeys == kKeyStep);
+      rows.load(p, task.seq, task.head_begin + h, is_v, tile, j, count);
+      for (int i = 0; i < kKeyStep; ++i)
+        at[i] = reinterpret_cast<const char*>(rows.row(std::min(i, count - 1)));
+    }
+  };
+
+  /// The same as dot() and add(), of rows with scales for blocks of channels.
+  __attribute__((noinline)) void dot_scaled(int h, const Tile& tile, int j) {
+    const ScaledStep step(p_, task_, h, false, tile, j, std::min(kKeyStep, tile.n - j));
+    dot(h, {step.at, nullptr, 0, 0}, j);
+  }
+  __attribute__((noinline)) void add_scaled(int h, const Tile& tile, int j, int count) {
+    const ScaledStep step(p_, task_, h, true, tile, j, count);
+    add(h, {step.at, nullptr, 0, 0}, j, count);
   }
 
   void add(int h, RowStream v, int j, int count) {

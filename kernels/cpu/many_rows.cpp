@@ -18,6 +18,7 @@
 #include "kernels/cpu/key_descale.h"
 #include "kernels/cpu/paths.h"
 #include "kernels/cpu/query_row.h"
+#include "kernels/cpu/scaled_rows.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/softmax.h"
 #include "kernels/cpu/tile_gemm.h"
@@ -172,7 +173,11 @@ class ManyRows {
       const Storage* row[8];
       const int count = std::min(8, n - j);
       TurnedKeys<T> turned;  // not touched unless they turn
-      if (turns && count > 0) {
+      ScaledRows scaled;     // not touched unless they have block scales
+      if (std::is_same_v<T, Fp32> && (p_.features & kBlockScales) && count > 0) {
+        scaled.load(p_, task_.seq, head_, false, tile_, j, count);
+        for (int i = 0; i < count; ++i) row[i] = reinterpret_cast<const Storage*>(scaled.row(i));
+      } else if (turns && count > 0) {
         turned.turn(p_, head_, tile_.key + j, count, rows + j);
         for (int i = 0; i < count; ++i) row[i] = turned.row(p_, i);
       } else {
@@ -202,9 +207,15 @@ class ManyRows {
     const int n = tile_.n;
     using Storage = typename V::Storage;
     const Storage* base = static_cast<const Storage*>(p_.v) + head_ * p_.v_stride_head;
+    const bool has_scales = std::is_same_v<V, Fp32> && (p_.features & kBlockScales) != 0;
+    ScaledRows scaled;  // not touched unless they have block scales
     for (int j = 0; j < round_up(n, kPanel); ++j) {
       float* row = buf_.v + j * kPanel;
-      const Storage* v = j < n ? base + tile_.v[j] : nullptr;
+      const Storage* v = j < n && !has_scales ? base + tile_.v[j] : nullptr;
+      if (j < n && has_scales) {
+        scaled.load(p_, task_.seq, head_, true, tile_, j, 1);
+        v = reinterpret_cast<const Storage*>(scaled.row(0));
+      }
       for (int d = 0; d < padded_v_; d += 8) {
         Vec8 x{};
         if (v != nullptr && d < dim_v_) {

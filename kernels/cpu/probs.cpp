@@ -10,6 +10,7 @@
 #include "kernels/cpu/paths.h"
 #include "kernels/cpu/query_row.h"
 #include "kernels/cpu/row_products.h"
+#include "kernels/cpu/scaled_rows.h"
 #include "kernels/cpu/softmax.h"
 #include "kernels/cpu/tile_rows.h"
 #include "kernels/cpu/turned_keys.h"
@@ -76,8 +77,14 @@ class Probs {
     }
     for (int j = 0; j < keys; j += kKeyStep) {
       TurnedKeys<T> turned;
+      ScaledRows scaled;
+      const int count = std::min(kKeyStep, tile_.n - j);
+      if (p_.features & kBlockScales) {  // with keys alone: launches with a second query have none
+        scaled.load(p_, task_.seq, head_, false, tile_, j, count);
+        for (int i = 0; i < kKeyStep; ++i)
+          rows[j + i] = reinterpret_cast<const char*>(scaled.row(std::min(i, count - 1)));
+      }
       if (turns) {
-        const int count = std::min(kKeyStep, tile_.n - j);
         turned.turn(p_, head_, tile_.key + j, count, tile_.k + j);
         for (int i = 0; i < kKeyStep; ++i)
           rows[j + i] = reinterpret_cast<const char*>(turned.row(p_, std::min(i, count - 1)));

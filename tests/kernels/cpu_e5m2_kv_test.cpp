@@ -81,7 +81,7 @@ TEST(CpuE5m2Kv, TypesAreOneOfTheirBits) {
     op.attention.features |= other;
     EXPECT_EQ(cpu::kAttention.supports(&op, &context, &message), KernelStatus::kBadArgument);
     EXPECT_STREQ(message.text,
-                 "cpu: one type of q and one of KV required, given bits of two of e4m3, e5m2 and int8");
+                 "cpu: one type of q and one of KV required, given bits of two of e4m3, e5m2, e2m1 and int8");
     op.attention.features ^= other;
   }
   op.attention.features |= kE4m3Q;

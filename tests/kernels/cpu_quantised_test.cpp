@@ -124,9 +124,9 @@ TEST(CpuQuantisedRefusals, TypesThatDoNotGoTogether) {
   EXPECT_EQ(refusal(kInt8Q), "cpu: K in int8 required for q or V in int8, given other K");
   EXPECT_EQ(refusal(kInt8V), "cpu: K in int8 required for q or V in int8, given other K");
   EXPECT_EQ(refusal(kInt8K | kE4m3Kv),
-            "cpu: one type of q and one of KV required, given bits of two of e4m3, e5m2 and int8");
+            "cpu: one type of q and one of KV required, given bits of two of e4m3, e5m2, e2m1 and int8");
   EXPECT_EQ(refusal(kInt8K | kE4m3Kv | kInt8Q | kE4m3Q),
-            "cpu: one type of q and one of KV required, given bits of two of e4m3, e5m2 and int8");
+            "cpu: one type of q and one of KV required, given bits of two of e4m3, e5m2, e2m1 and int8");
 }
 
 }  // namespace

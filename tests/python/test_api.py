@@ -37,6 +37,11 @@ class CheckTest(unittest.TestCase):
     def test_a_correct_kernel(self):
         self.assertEqual(ab.check(self.right, case=self.CASE), 1)
 
+    def test_scales_of_blocks(self):
+        import scaled
+        for keys in ("kv_dtype: nvfp4, heads: 4/2, head_dim: 64", "kv_dtype: fp8_ds_mla, heads: 4/1, head_dim: 320, head_dim_v: 256, v_is_k_view: true"):
+            self.assertEqual(ab.check(scaled.mine, case=f"{{batch: q5s9_q3s40, {keys}, mask: causal}}"), 1)
+
     def test_a_wrong_kernel(self):
         with self.assertRaises(ab.CheckFailed) as failed:
             ab.check(self.wrong, case=self.CASE)

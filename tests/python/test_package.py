@@ -149,6 +149,11 @@ class TensorTest(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, f"t: {dtype} is not written by index; write into numpy"):
                 tensor(np.zeros(1, NUMPY_TYPES[dtype]), dtype)[0] = 1
 
+    def test_pairs_of_e2m1_are_read(self):
+        pairs = np.array([[0x10, 0xf7], [0x98, 0x32]], np.uint8)
+        read = tensor(pairs, DType.E2M1X2)[:]
+        self.assertEqual(read.tolist(), [[0, 0.5, 6, -6], [0, -0.5, 1, 1.5]])
+
     def test_lengths_are_not_written_by_index(self):
         self.assertRaisesRegex(TypeError, "t: int32 is not written by index; write into numpy", tensor(np.zeros(1, np.int32), "int32").__setitem__, 0, 1)
 

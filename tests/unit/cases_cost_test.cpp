@@ -378,5 +378,33 @@ TEST(Cost, RotaryReadsAPositionPerTokenAndATableRowPerPosition) {
   EXPECT_EQ(cost_of(p).device_bytes, plain_memory + 50 * 2 * 3 * 4);
 }
 
+TEST(Cost, ScalesOfBlocksAreReadWithTheirRows) {
+  CaseParams p;
+  p.num_heads_q = 4;
+  p.num_heads_kv = 2;
+  p.head_dim = 64;
+  p.causal = true;
+  p.seqs = {{2, 10}, {1, 40}};
+  const double q_and_o = 3 * 4 * (2 * 64 * 2 + 4);
+  const double rows = 50 * 2 /*heads*/;
+  EXPECT_EQ(cost_of(p).bytes, q_and_o + rows * 2 * 64 * 2);
+  p.kv_dtype = KvDType::kNvfp4;
+  EXPECT_EQ(cost_of(p).bytes, q_and_o + rows * 2 * (32 + 4) + 2 * 4 /*descales*/);
+  EXPECT_EQ(cost_of(p).device_bytes, q_and_o + rows * 2 * (32 + 4));
+  EXPECT_NE(cost_of(p).formula.find(" + 9/16*(D+Dv)*Hkv*Kvis"), std::string::npos);
+  p.head_dim_v = 32;
+  EXPECT_EQ(cost_of(p).bytes, 3 * 4 * (2 * (64 + 32) + 4) + rows * (32 + 4 + 16 + 2) + 2 * 4);
+  p.v_is_k_view = true;
+  EXPECT_EQ(cost_of(p).bytes, 3 * 4 * (2 * (64 + 32) + 4) + rows * (32 + 4) + 2 * 4);
+
+  p.kv_dtype = KvDType::kDsMla;
+  p.head_dim = 576;
+  p.head_dim_v = 512;
+  p.num_heads_kv = 1;
+  EXPECT_EQ(cost_of(p).bytes, 3 * 4 * (2 * (576 + 512) + 4) + 50 * 656);
+  EXPECT_EQ(cost_of(p).device_bytes, cost_of(p).bytes);
+  EXPECT_NE(cost_of(p).formula.find(" + (33/32*Dv+2*(D-Dv))*Hkv*Kvis"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace attnbench

@@ -257,5 +257,35 @@ TEST(CaseId, LongBatchesAreNamedByCountsAndDigest) {
   EXPECT_NE(batch_label(seqs), label);
 }
 
+TEST(Expand, CachesWithScalesForBlocks) {
+  const auto sweep = [](const std::string& keys) {
+    return "name: t\nsweeps:\n  - {batch: q4, " + keys + "}\n";
+  };
+  EXPECT_THAT(
+      expand_error(sweep("kv_dtype: nvfp4, head_dim: 72")),
+      HasSubstr(
+          "16 channels of kv_dtype: nvfp4 share a scale: a head_dim that is a multiple of it is required, given 72"));
+  EXPECT_THAT(expand_error(sweep("kv_dtype: nvfp4, head_dim: 64, head_dim_v: 24")),
+              HasSubstr("a head_dim_v that is"));
+  EXPECT_THAT(expand_error(sweep("op: kv_append, kv_dtype: nvfp4")),
+              HasSubstr("op kv_append has no rows of nvfp4"));
+  EXPECT_THAT(expand_error(sweep("op: kv_move, kv_dtype: fp8_ds_mla")),
+              HasSubstr("op kv_move has no rows of fp8_ds_mla"));
+  EXPECT_THAT(expand_error(sweep("kv: paged, kv_dtype: nvfp4, append: in_call")),
+              HasSubstr("append: in_call writes no rows of kv_dtype: nvfp4"));
+  EXPECT_THAT(expand_error(sweep("kv: paged, kv_dtype: nvfp4, path: split_decode")),
+              HasSubstr("is for one launch"));
+  const std::string latent = "kv_dtype: fp8_ds_mla, v_is_k_view: true, ";
+  EXPECT_THAT(expand_error(sweep("kv_dtype: fp8_ds_mla")), HasSubstr("'v_is_k_view: true'"));
+  EXPECT_THAT(expand_error(sweep(latent + "head_dim: 576, head_dim_v: 512, dtype: fp16")),
+              HasSubstr("'dtype: bf16'"));
+  for (const char* widths :
+       {"head_dim: 128", "head_dim: 160, head_dim_v: 64", "head_dim: 131, head_dim_v: 128"})
+    EXPECT_THAT(expand_error(sweep(latent + widths)),
+                HasSubstr("a row of fp8_ds_mla has head_dim_v channels"));
+  EXPECT_EQ(expand_error(sweep(latent + "head_dim: 130, head_dim_v: 128")), "no error");
+  EXPECT_EQ(expand_error(sweep("kv_dtype: nvfp4, head_dim: 48, head_dim_v: 16")), "no error");
+}
+
 }  // namespace
 }  // namespace attnbench

@@ -242,7 +242,69 @@ TEST(DtypeTest, E5m2RoundsToNearestEvenAndSaturates) {
   }
 }
 
+constexpr float kE2m1Values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
+TEST(DtypeTest, E2m1DecodesAndRoundTripsAllCodes) {
+  for (int code = 0; code < 16; ++code) {
+    const auto bits = static_cast<uint8_t>(code);
+    const float x = e2m1_to_float(bits);
+    EXPECT_EQ(std::fabs(x), kE2m1Values[code & 7]) << code;
+    EXPECT_EQ(std::signbit(x), code >= 8) << code;
+    EXPECT_EQ(int{float_to_e2m1(x)}, code);
+    EXPECT_EQ(e2m1_to_float(static_cast<uint8_t>(bits | 0xf0)), x)
+        << "the upper half of the byte is not read";
+  }
+}
+
+TEST(DtypeTest, E2m1RoundsToNearestEvenAndSaturates) {
+  // Halves of a step, and what lies around them.
+  constexpr std::pair<float, int> kTies[] = {{0.25f, 0}, {0.75f, 2}, {1.25f, 2}, {1.75f, 4},
+                                             {2.5f, 4},  {3.5f, 6},  {5.0f, 6}};
+  for (int i = 0; i < 7; ++i) {
+    const auto [tie, code] = kTies[i];
+    EXPECT_EQ(int{float_to_e2m1(tie)}, code) << tie;
+    EXPECT_EQ(int{float_to_e2m1(-tie)}, code | 8) << tie;
+    EXPECT_EQ(int{float_to_e2m1(std::nextafter(tie, 0.0f))}, i) << tie;
+    EXPECT_EQ(int{float_to_e2m1(std::nextafter(tie, 9.0f))}, i + 1) << tie;
+  }
+  for (const float x : {6.0f, 6.5f, 7.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(int{float_to_e2m1(x)}, 7) << x;
+    EXPECT_EQ(int{float_to_e2m1(-x)}, 15) << x;
+  }
+  EXPECT_EQ(int{float_to_e2m1(1e-40f)}, 0);
+  EXPECT_EQ(int{float_to_e2m1(-1e-40f)}, 8);
+  EXPECT_EQ(int{float_to_e2m1(std::numeric_limits<float>::quiet_NaN())} & 7, 7) << "there is no NaN";
+  // Every exponent and sign, and the upper 12 bits of the fraction, by search in the list of all values.
+  for (uint32_t upper = 0; upper < 1u << 21; ++upper) {
+    for (const uint32_t lower : {0u, 1u, 0x7ffu}) {
+      const float x = bits_float(upper << 11 | lower), a = std::fabs(x);
+      if (std::isnan(x)) continue;
+      int nearest = 0;
+      for (int i = 1; i < 8; ++i) {
+        const float down = std::fabs(a - kE2m1Values[nearest]), up = std::fabs(a - kE2m1Values[i]);
+        if (up < down || (up == down && i % 2 == 0)) nearest = i;
+      }
+      if (a > 6) nearest = 7;
+      ASSERT_EQ(int{float_to_e2m1(x)}, nearest | (std::signbit(x) ? 8 : 0)) << std::hexfloat << x;
+    }
+  }
+}
+
+TEST(DtypeTest, TwoNumbersOfE2m1ShareAByteTheFirstInItsLowerHalf) {
+  uint8_t bytes[3] = {0xff, 0xff, 0xff};
+  const float numbers[] = {1.5f, -6.0f, 0.5f, 2.0f};
+  for (int i = 0; i < 4; ++i) store_float(DType::kE2m1x2, bytes, i, numbers[i]);
+  EXPECT_EQ(bytes[0], 0xf3);
+  EXPECT_EQ(bytes[1], 0x41);
+  EXPECT_EQ(bytes[2], 0xff);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(load_float(DType::kE2m1x2, bytes, i), numbers[i]);
+  EXPECT_EQ(dtype_size(DType::kE2m1x2), 1u);
+  EXPECT_EQ(numbers_per_element(DType::kE2m1x2), 2);
+  EXPECT_EQ(numbers_per_element(DType::kE4m3), 1);
+}
+
 TEST(DtypeTest, LargestNumbersAreThoseOfTheFormats) {
+  EXPECT_EQ(largest_number(DType::kE2m1x2), kE2m1Values[7]);
   EXPECT_EQ(largest_number(DType::kE4m3), e4m3_values().back());
   EXPECT_EQ(largest_number(DType::kE5m2), e5m2_values().back());
   EXPECT_EQ(largest_number(DType::kInt8), 127.0f);

@@ -1,6 +1,7 @@
 // Kernels of the cpu device get inputs with other signs and must give the same bits, apart from those signs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "harness/cases/case.h"
@@ -68,7 +69,41 @@ INSTANTIATE_TEST_SUITE_P(
         "v_is_k_view: true}",
         "{name: h, op: attention_backward, batch: q5_q33s70, zip: {heads: [4/2, 3/3], head_dim: [40, 64], head_dim_v: [24, "
         "same]}, dtype: [bf16, fp32], mask: causal, sinks: true}",
-        "{name: g, batch: q9s20, heads: 4/2, head_dim: 64, kv_dtype: int8, q_dtype: int8, dropout: 0.1}"));
+        "{name: g, batch: q9s20, heads: 4/2, head_dim: 64, kv_dtype: int8, q_dtype: int8, dropout: 0.1}",
+        "{name: i, kv: paged, block_size: 16, kv_layout: [nhd, hnd], batch: 3q2s40, heads: 4/2, head_dim: 64, kv_dtype: "
+        "nvfp4, zip: {head_dim_v: [same, 32, 48], v_is_k_view: [false, false, true]}, mask: causal}",
+        "{name: j, kv: [paged, packed], block_size: 16, batch: 3q2s40, heads: 4/2, zip: {head_dim: [160, 576], "
+        "head_dim_v: [128, 512]}, v_is_k_view: true, kv_dtype: fp8_ds_mla, mask: causal}"));
+
+/// The rows themselves change, so that no launch sees numbers that it has seen.
+TEST(SessionSigns, ChangeCachesWithScalesForBlocks) {
+  const auto device = open_device("cpu", 1);
+  for (
+      const char* mapping :
+      {"{kv: packed, batch: q2s40, heads: 4/1, head_dim: 64, kv_dtype: nvfp4}",
+       "{kv: packed, batch: q2s40, heads: 4/1, head_dim: 160, head_dim_v: 128, v_is_k_view: true, kv_dtype: fp8_ds_mla}"}) {
+    const Case c = expand(parse_inline_case(mapping)).cases.at(0);
+    Workload w(*device, c);
+    const AttentionParams p = w.params().attention;
+    const auto rows = [&] {
+      const auto* from = static_cast<const uint8_t*>(p.k);
+      return std::vector<uint8_t>(from, from + 40 * p.k_stride_token);
+    };
+    w.set_signs(plain_signs(c.params));
+    const std::vector<uint8_t> plain = rows();
+    SignPlan all = plain_signs(c.params);
+    std::fill(all.qk.begin(), all.qk.end(), uint8_t{1});
+    w.set_signs(all);
+    std::vector<uint8_t> changed = plain;
+    for (std::size_t i = 0; i < changed.size(); ++i) {
+      const auto at = static_cast<int64_t>(i) % p.k_stride_token;
+      const bool tail = p.k_tail != nullptr && at >= 128;
+      if (!tail) changed[i] ^= p.k_tail != nullptr ? 0x80 : 0x88;
+      if (tail && at >= 132 && at % 2 == 1) changed[i] ^= 0x80;  // the upper bytes of bf16
+    }
+    EXPECT_EQ(rows(), changed) << mapping;
+  }
+}
 
 /// A right kernel is accused of nothing, whatever its caches hold.
 TEST(SessionSigns, RightKernelsPassInEveryCacheMode) {

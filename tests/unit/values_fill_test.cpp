@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <cstring>
 #include <numeric>
@@ -142,6 +143,66 @@ TEST(FillTest, Int8UsesItsRangeUnderEveryProfile) {
       for (int c = 0; c < 64; ++c) EXPECT_EQ(memory[64 * 64 + static_cast<std::size_t>(c)], -128);
     }
   }
+}
+
+TEST(FillTest, E2m1UsesItsRangeUnderEveryProfileAndPutsTheFirstNumberLow) {
+  std::vector<RowOwner> owners;
+  for (int pos = 0; pos < 64; ++pos) owners.push_back({0, pos});
+  owners.push_back({-1, 0});
+  for (const Profile profile :
+       {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge, Profile::kHuge}) {
+    for (const Tensor tensor : {Tensor::kK, Tensor::kV}) {
+      std::vector<uint8_t> memory(owners.size() * 16);
+      FillJob job{};
+      job.base = memory.data();
+      job.dtype = DType::kE2m1x2;
+      job.tensor = tensor;
+      job.spec = {7, profile};
+      job.num_rows = job.block_size = static_cast<int64_t>(owners.size());
+      job.stride_token = 16;
+      job.head_dim = 32;
+      job.num_heads = 1;
+      job.owners = owners.data();
+      fill_host(job);
+      float largest = 0;
+      for (int pos = 0; pos < 64; ++pos) {
+        float values[32];
+        value_row(job.spec, tensor, 0, static_cast<uint32_t>(pos), 0, 32, values);
+        for (int c = 0; c < 32; ++c) {
+          const auto byte = memory[static_cast<std::size_t>(16 * pos + c / 2)];
+          const auto code = static_cast<uint8_t>(c % 2 == 0 ? byte & 15 : byte >> 4);
+          EXPECT_EQ(code, float_to_e2m1(values[c] * e2m1_factor(profile, tensor)));
+          largest = std::max(largest, std::fabs(e2m1_to_float(code)));
+        }
+      }
+      EXPECT_GE(largest, 4) << profile_name(profile);
+      for (int c = 0; c < 16; ++c) EXPECT_EQ(memory[64 * 16 + static_cast<std::size_t>(c)], 0xff);
+    }
+  }
+}
+
+TEST(FillTest, PartsOfARow) {
+  const RowOwner owners[] = {{2, 9}, {-1, 0}};
+  float whole[24], part[16];
+  value_row({7, Profile::kOutlier}, Tensor::kK, 2, 9, 1, 24, whole);
+  FillJob job{};
+  job.base = part;
+  job.dtype = DType::kFp32;
+  job.tensor = Tensor::kK;
+  job.spec = {7, Profile::kOutlier};
+  job.num_rows = 1;
+  job.block_size = 1;
+  job.stride_head = 8;
+  job.num_heads = 2;
+  job.head_dim = 8;
+  job.first_channel = 16;
+  job.owners = owners;
+  fill_host(job);
+  for (int c = 0; c < 8; ++c) EXPECT_EQ(part[8 + c], whole[16 + c]);
+  job.first_channel = 0;
+  job.block_scales = true;
+  fill_host(job);
+  for (uint32_t c = 0; c < 8; ++c) EXPECT_EQ(part[8 + c], block_scale(job.spec, Tensor::kK, 2, 9, 1, c));
 }
 
 TEST(DigestTest, SumOfMixedWordsInAnyOrder) {

@@ -18,7 +18,7 @@ unsigned grid_for(int64_t items) {
       std::min<int64_t>((items + kFillThreads - 1) / kFillThreads, int64_t{1} << 20));
 }
 
-/// The bits of `x` rounded to kType.
+/// The bits of `x` rounded to kType; of e2m1x2, of one number.
 template <DType kType>
 __device__ auto bits_of(float x) {
   if constexpr (kType == DType::kBf16) return float_to_bf16(x);
@@ -26,6 +26,7 @@ __device__ auto bits_of(float x) {
   if constexpr (kType == DType::kE4m3) return float_to_e4m3(x);
   if constexpr (kType == DType::kE5m2) return float_to_e5m2(x);
   if constexpr (kType == DType::kInt8) return static_cast<uint8_t>(float_to_int8(x));
+  if constexpr (kType == DType::kE2m1x2) return float_to_e2m1(x);
   if constexpr (kType == DType::kFp32) return float_bits(x);
 }
 
@@ -33,8 +34,10 @@ __device__ auto bits_of(float x) {
 template <DType kType>
 __global__ void __launch_bounds__(kFillThreads) fill_kernel(const FillJob job) {
   using Bits = decltype(bits_of<kType>(0.0f));
-  struct alignas(4 * sizeof(Bits)) Quad {
-    Bits x[4];
+  constexpr int kPer = numbers_per_element(kType);
+  constexpr int kElements = 4 / kPer;
+  struct alignas(kElements * sizeof(Bits)) Quad {
+    Bits x[kElements];
   };
   const int64_t quads = (job.head_dim + 3) / 4;
   const int64_t total = job.num_rows * job.num_heads * quads;
@@ -50,24 +53,31 @@ __global__ void __launch_bounds__(kFillThreads) fill_kernel(const FillJob job) {
     if (owner.seq < 0) {
       for (Bits& b : quad_bits.x) b = kType == DType::kInt8 ? Bits{0x80} : static_cast<Bits>(~Bits{0});
     } else {
+      const auto seq = static_cast<uint32_t>(owner.seq), pos = static_cast<uint32_t>(owner.pos);
       float values[4];
-      values_of_quad(job.spec, job.tensor, static_cast<uint32_t>(owner.seq), static_cast<uint32_t>(owner.pos),
-                     static_cast<uint32_t>(head), quad, values);
+      if (job.block_scales) {
+        for (uint32_t c = 0; c < 4; ++c)
+          values[c] = block_scale(job.spec, job.tensor, seq, pos, static_cast<uint32_t>(head), 4 * quad + c);
+      } else {
+        values_of_quad(job.spec, job.tensor, seq, pos, static_cast<uint32_t>(head),
+                       quad + static_cast<uint32_t>(job.first_channel) / 4, values);
+      }
+      const float factor = stored_factor(kType, job.spec.profile, job.tensor);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        quad_bits.x[c] = bits_of<kType>(
-            kType == DType::kInt8 ? values[c] * int8_factor(job.spec.profile, job.tensor) : values[c]);
+      for (int e = 0; e < kElements; ++e) {
+        quad_bits.x[e] = bits_of<kType>(values[kPer * e] * factor);
+        if constexpr (kPer == 2) quad_bits.x[e] |= bits_of<kType>(values[2 * e + 1] * factor) << 4;
       }
     }
 
-    Bits* out = static_cast<Bits*>(job.base) + fill_offset(job, row, head) + 4 * int64_t{quad};
-    const int left = job.head_dim - 4 * static_cast<int>(quad);  // channels still in this row
-    if (left >= 4 && reinterpret_cast<uintptr_t>(out) % alignof(Quad) == 0) {
+    Bits* out = static_cast<Bits*>(job.base) + fill_offset(job, row, head) + kElements * int64_t{quad};
+    const int left = (job.head_dim - 4 * static_cast<int>(quad)) / kPer;  // elements still in this row
+    if (left >= kElements && reinterpret_cast<uintptr_t>(out) % alignof(Quad) == 0) {
       *reinterpret_cast<Quad*>(out) = quad_bits;
     } else {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        if (c < left) out[c] = quad_bits.x[c];
+      for (int e = 0; e < kElements; ++e) {
+        if (e < left) out[e] = quad_bits.x[e];
       }
     }
   }
@@ -144,6 +154,9 @@ void fill_cuda(const FillJob& job, cudaStream_t stream) {
       break;
     case DType::kE5m2:
       fill_kernel<DType::kE5m2><<<grid, kFillThreads, 0, stream>>>(job);
+      break;
+    case DType::kE2m1x2:
+      fill_kernel<DType::kE2m1x2><<<grid, kFillThreads, 0, stream>>>(job);
       break;
   }
   cuda_check(cudaGetLastError(), "fill kernel");

@@ -84,6 +84,7 @@ __global__ void __launch_bounds__(kSignThreads) change_kernel(const SignedTensor
   const auto elements = static_cast<Index>(t.elements);
   const Index words = (elements + (kPerWord - 1)) / kPerWord, stride = gridDim.x * kSignThreads;
   auto* data = static_cast<Bits*>(t.data);
+  const uint64_t sign_bits = t.dtype == DType::kE2m1x2 ? 0x88 : uint64_t{1} << (8 * sizeof(Bits) - 1);
   for (Index w = blockIdx.x * kSignThreads + threadIdx.x; w < words; w += stride) {
     const Index e = w * kPerWord;
     Index row = e / static_cast<Index>(t.dim);
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kSignThreads) change_kernel(const SignedTensor
 #pragma unroll
     for (int i = 0; i < kPerWord; ++i) {
       if (e + i >= elements) break;
-      if (signs[c] != 0) change |= uint64_t{1} << (8 * sizeof(Bits) * (i + 1) - 1);
+      if (signs[sign_entry(t, c)] != 0) change |= sign_bits << (8 * sizeof(Bits) * i);
       if (++c == t.dim) {
         c = 0;
         signs = signs_of_row(t, ++row);

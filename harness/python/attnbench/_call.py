@@ -21,6 +21,7 @@ _TYPES = {
     DType.FP32: (4, (2, 32), "<f4"),
     DType.E4M3: (1, (1, 8), "|u1"),
     DType.E5M2: (1, (1, 8), "|u1"),
+    DType.E2M1X2: (1, (1, 8), "|u1"),
     DType.INT8: (1, (0, 8), "|i1"),
     "int32": (4, (0, 32), "<i4"),
     "int64": (8, (0, 64), "<i8"),
@@ -54,7 +55,7 @@ class Tensor:
     """A view of a tensor of the launch. `shape` is in elements, `strides` too; the last stride is 1.
 
     It converts by DLPack (torch.from_dlpack, cupy.from_dlpack), by __cuda_array_interface__, and on the cpu
-    device by __array_interface__ (numpy.asarray). NumPy lacks bf16, e4m3 and e5m2: arrays of them hold their
+    device by __array_interface__ (numpy.asarray). NumPy lacks bf16, e4m3, e5m2 and e2m1: arrays of them hold their
     bits. An index gives numbers instead, c.q[first:end, head] as float32, and takes numbers: c.out[row] = values.
     """
 
@@ -116,6 +117,9 @@ class Tensor:
             return _e4m3_table()[bits]
         if self.dtype == DType.E5M2:
             return (bits.astype(numpy.uint16) << 8).view(numpy.float16).astype(numpy.float32)
+        if self.dtype == DType.E2M1X2:  # two numbers per element, in the last dimension
+            pairs = _e2m1_numbers()[numpy.stack([bits & 15, bits >> 4], -1)]
+            return pairs.reshape(*pairs.shape[:-2], -1)
         return bits.astype(numpy.float32) if isinstance(self.dtype, DType) else bits
 
     def __setitem__(self, index: Any, values: Any) -> None:
@@ -135,8 +139,9 @@ class Tensor:
         """The tensor as a torch.Tensor: the same memory."""
         import torch
         tensor = torch.from_dlpack(self)
-        kinds = {DType.E4M3: "float8_e4m3fn", DType.E5M2: "float8_e5m2"}
-        return tensor.view(getattr(torch, kinds[self.dtype])) if self.dtype in kinds else tensor
+        kinds = {DType.E4M3: "float8_e4m3fn", DType.E5M2: "float8_e5m2", DType.E2M1X2: "float4_e2m1fn_x2"}
+        kind = getattr(torch, kinds.get(self.dtype, ""), None)  # torch before 2.8 has no e2m1: uint8 then
+        return tensor if kind is None else tensor.view(kind)
 
     def cupy(self) -> Any:
         """The tensor as a cupy.ndarray: the same memory."""
@@ -165,6 +170,12 @@ def _e4m3_table():
     value = numpy.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0**(exponent - 10.0))
     value[(bits & 0x7f) == 0x7f] = numpy.nan
     return numpy.where(bits >= 128, -value, value).astype(numpy.float32)
+
+
+def _e2m1_numbers():
+    import numpy
+    values = numpy.float32([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    return numpy.concatenate([values, -values])
 
 
 class Call:
@@ -223,19 +234,29 @@ class Call:
             raise RuntimeError("device memory cannot be read: the device has failed")
         return value.value
 
-    def _cache(self, name, kind, channels, dtype):
-        """K, V or a cache of them: packed, paged or contiguous, as the launch has it."""
+    def _cache(self, name, kind, channels, dtype, field=None):
+        """K, V, a cache of them or their scales: packed, paged or contiguous, as the launch has it."""
         p = self._params
+        if dtype == DType.E2M1X2:
+            channels //= 2
         token, head, block = (getattr(p, f"{kind}_stride_{s}") for s in ("token", "head", "block"))
         heads = p.num_heads_kv
         if self.features & Feature.PACKED_KV:
-            self._view(name, (self.total_k, heads, channels), (token, head, 1), dtype)
+            self._view(name, (self.total_k, heads, channels), (token, head, 1), dtype, field)
         elif self.features & Feature.CONTIGUOUS_KV:
-            self._view(name, (p.num_blocks, p.cache_capacity, heads, channels), (block, token, head, 1), dtype)
+            self._view(name, (p.num_blocks, p.cache_capacity, heads, channels), (block, token, head, 1), dtype, field)
         elif self.features & Feature.HND:
-            self._view(name, (p.num_blocks, heads, p.block_size, channels), (block, head, token, 1), dtype)
+            self._view(name, (p.num_blocks, heads, p.block_size, channels), (block, head, token, 1), dtype, field)
         else:
-            self._view(name, (p.num_blocks, p.block_size, heads, channels), (block, token, head, 1), dtype)
+            self._view(name, (p.num_blocks, p.block_size, heads, channels), (block, token, head, 1), dtype, field)
+
+    def _block_scales(self, stored, dv):
+        """Scales for blocks of channels. k_rows: rows of fp8_ds_mla as bytes, of which k, k_block_scale and k_tail are parts."""
+        p, per = self._params, max(1, self._params.scale_block)
+        self._cache("k_block_scale", "k_block_scale", stored // per, self.dtype_block_scale)
+        self._cache("v_block_scale", "v_block_scale", dv // per, self.dtype_block_scale)
+        self._cache("k_tail", "k_tail", p.head_dim - stored, DType.BF16)
+        self._cache("k_rows", "k", (p.k_tail or 0) - (p.k or 0) + 2 * (p.head_dim - stored), "uint8", "k" if p.k_tail else "k_tail")
 
     def _rotary(self):
         r = self._params.rotary
@@ -259,9 +280,11 @@ class Call:
         if f & Feature.PAGED_BATCH_IDX:  # the launch does not say how many there are
             rows = max((self._int32(p.cache_batch_idx, b) + 1 for b in range(batch)), default=0) if p.cache_batch_idx else 0
         self._view("block_table", (rows, p.block_table_stride), (p.block_table_stride, 1), "int32")
-        for name, kind, channels, dtype in (("k", "k", d, self.dtype_k), ("v", "v", dv, self.dtype_v),
+        stored = dv if f & Feature.K_TAIL else d  # channels of K that are not in k_tail
+        for name, kind, channels, dtype in (("k", "k", stored, self.dtype_k), ("v", "v", dv, self.dtype_v),
                                             ("k_cache", "k", d, self.dtype_k), ("v_cache", "v", dv, self.dtype_v)):
             self._cache(name, kind, channels, dtype)
+        self._block_scales(stored, dv)
         for kind, channels, dtype in (("k", d, self.dtype_k_new), ("v", dv, self.dtype_v_new)):
             strides = (getattr(p, f"{kind}_new_stride_token"), getattr(p, f"{kind}_new_stride_head"), 1)
             self._view(f"{kind}_new", (p.total_new, heads_kv, channels), strides, dtype)

@@ -168,6 +168,8 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
       __syncthreads();  // V of the previous keys, or the previous piece of K, is no longer read
       if (!kListed && (p.features & kRotaryCached)) {
         load_turned_keys<kPiece, kStride>(p, kv_tile, c0, KvRows{p, b, kv_head, key0, range.end, false});
+      } else if (kKind != Kind::kQv && (p.features & kBlockScales)) {
+        load_scaled_tile<kPiece, kStride>(p, kv_tile, c0, kv_rows(key0, range.end, false));
       } else {
         load_tile<kPiece, kStride>(keys, kv_tile, c0, kv_rows(key0, range.end, false));
       }
@@ -249,7 +251,11 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
     for (int piece = 0; piece < kPiecesV; ++piece) {
       if (piece > 0 && piece * kPiece >= p.head_dim_v) break;
       __syncthreads();  // K, or the previous piece of V, is no longer read; P is complete
-      load_tile<kPiece, kStride>(values, kv_tile, piece * kPiece, kv_rows(key0, range.end, true));
+      if (kKind != Kind::kQv && (p.features & kBlockScales)) {
+        load_scaled_tile<kPiece, kStride>(p, kv_tile, piece * kPiece, kv_rows(key0, range.end, true));
+      } else {
+        load_tile<kPiece, kStride>(values, kv_tile, piece * kPiece, kv_rows(key0, range.end, true));
+      }
       __syncthreads();
 
 #pragma unroll 2

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/common/addressing.h"
+#include "kernels/common/block_scales.h"
 #include "kernels/common/descale.h"
 #include "kernels/common/rotary.h"
 #include "kernels/cuda/simt/tile.cuh"
@@ -188,6 +189,12 @@ struct KvRows {
                 : k_row_offset(p, b, key0 + r) + kv_head * p.k_stride_head;
   }
   __device__ float scale(int r) const { return is_v ? 1.0f : k_row_descale(p, b, key0 + r, kv_head); }
+  __device__ bool reads(int r) const { return key0 + r < end; }
+  __device__ ScaledRow scaled(int r) const {
+    return scaled_row(p, kv_head, is_v, [&](int64_t stride_block, int64_t stride_token) {
+      return kv_row_offset(p, b, key0 + r, stride_block, stride_token);
+    });
+  }
 };
 
 /// The same for the rows that entries first .. first + kTile - 1 of a list name. -1 names none.
@@ -207,7 +214,35 @@ struct ListedRows {
                 : listed_row_offset(p, entry, p.k_stride_block, p.k_stride_token) + kv_head * p.k_stride_head;
   }
   __device__ float scale(int) const { return 1.0f; }
+  __device__ bool reads(int r) const { return first + r < end && list[first + r] >= 0; }
+  __device__ ScaledRow scaled(int r) const {
+    return scaled_row(p, kv_head, is_v, [&](int64_t stride_block, int64_t stride_token) {
+      return listed_row_offset(p, list[first + r], stride_block, stride_token);
+    });
+  }
 };
+
+/// load_tile for rows with scales for blocks of channels (kBlockScales). A thread reads four channels, which share a
+/// scale. It is not inlined, for the reason of load_turned_keys.
+template <int kWidth, int kStride, class Rows>
+__device__ __noinline__ void load_scaled_tile(const AttentionParams& p, float* __restrict__ tile, int first,
+                                              Rows rows) {
+  constexpr int kQuads = kWidth / 4;
+  const int dim = rows.is_v ? p.head_dim_v : p.head_dim;
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kQuads; i += kThreads) {
+    const int r = i / kQuads;
+    const int c = first + i % kQuads * 4;
+    Pack<float, 4> x = {};
+    if (c < dim && rows.reads(r)) {
+      const ScaledRow row = rows.scaled(r);
+#pragma unroll
+      for (int u = 0; u < 4; ++u) {
+        if (c + u < dim) x.x[u] = scaled_channel(p, rows.is_v, row, c + u);
+      }
+    }
+    *reinterpret_cast<Pack<float, 4>*>(tile + r * kStride + i % kQuads * 4) = x;
+  }
+}
 
 /// load_tile for keys that turn when they are read (kRotaryCached). Each thread reads both channels of a pair, so
 /// that a piece of a row can be turned too. It is not inlined: launches without such keys keep their registers.

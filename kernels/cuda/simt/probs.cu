@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/common/addressing.h"
+#include "kernels/common/block_scales.h"
 #include "kernels/common/checks.h"
 #include "kernels/common/descale.h"
 #include "kernels/common/mask.h"
@@ -54,7 +55,14 @@ __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_const
           }
           const int64_t k = k_row_offset(p, b, key) + kv_head * p.k_stride_head;
           float dot = 0.0f;
-          const auto load = [&](int32_t c) { return load_float(p.dtype_k, p.k, k + c); };
+          const bool scaled = (p.features & kBlockScales) != 0;
+          const ScaledRow row_of_k =
+              scaled_row(p, kv_head, false, [&](int64_t stride_block, int64_t stride_token) {
+                return kv_row_offset(p, b, key, stride_block, stride_token);
+              });
+          const auto load = [&](int32_t c) {
+            return scaled ? scaled_channel(p, false, row_of_k, c) : load_float(p.dtype_k, p.k, k + c);
+          };
           const bool key_turns = (p.features & kRotaryCached) && key < p.rotary.positions;
           for (int c = 0; c < p.head_dim; ++c)
             dot = fmaf(q_row[c], key_turns ? turned_key(p, key, c, load) : load(c), dot);
