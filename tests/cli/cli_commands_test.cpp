@@ -170,7 +170,8 @@ TEST(CliKernels, ListsEachWithWhatItSupports) {
                     ContainsRegex("\npaged +yes"), ContainsRegex("\ndevice +cpu( +cuda sm_[0-9]+\\+)*\n"),
                     ContainsRegex("\nattention .*  a key that needs it"),
                     ContainsRegex("\ne4m3_kv +yes .*  kv_dtype: e4m3\n")));
-  EXPECT_EQ(run_attnbench(scratch, {"kernels", "--device", "cuda"}).out.find("(attention, cpu)"), std::string::npos);
+  EXPECT_EQ(run_attnbench(scratch, {"kernels", "--device", "cuda"}).out.find("(attention, cpu)"),
+            std::string::npos);
   EXPECT_THAT(run_attnbench(scratch, {"kernels", "--device", "cpu"}).out, HasSubstr("cpu (kv_append, cpu)"));
 }
 

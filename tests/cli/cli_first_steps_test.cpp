@@ -71,8 +71,8 @@ TEST(CliFirstSteps, SweepsThatComeWithTheProgramGoByTheirNames) {
   const Outcome unknown = run_attnbench(scratch, {"run", "smok"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, AllOf(HasSubstr("smok: error: cannot read: No such file here"),
-                                 HasSubstr("did you mean 'smoke'? there are ci, dcp, gate, golden, "), HasSubstr(", peers/vllm, "),
-                                 Not(HasSubstr("schema"))));
+                                 HasSubstr("did you mean 'smoke'? there are ci, dcp, gate, golden, "),
+                                 HasSubstr(", peers/vllm, "), Not(HasSubstr("schema"))));
   EXPECT_THAT(
       run_attnbench(scratch, {"list", "./smoke"}).err,
       HasSubstr("./smoke: error: cannot read: No such file here; the sweep that comes with attnbench has the "

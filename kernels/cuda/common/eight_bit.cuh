@@ -27,12 +27,12 @@ __device__ __forceinline__ uint32_t from_e4m3(uint32_t word) {
   return pair;
 }
 
-/// Returns values 2 * kHalf and 2 * kHalf + 1 of the four int8 values in `word` as two fp16. Beside the upper byte
-/// 0x64, the byte x + 128 is the fp16 number 1024 + x + 128.
-template <int kHalf>
+/// Returns values kFirst and kSecond of the four int8 values in `word` as two fp16. Beside the upper byte 0x64,
+/// the byte x + 128 is the fp16 number 1024 + x + 128.
+template <int kFirst, int kSecond>
 __device__ __forceinline__ uint32_t from_int8(uint32_t word) {
   constexpr uint32_t kUpperByte = 0x64646464, kOffset = 0x64806480;  // the latter: two times 1152
-  const uint32_t pair = __byte_perm(word ^ 0x80808080u, kUpperByte, kHalf == 0 ? 0x4140 : 0x4342);
+  const uint32_t pair = __byte_perm(word ^ 0x80808080u, kUpperByte, 0x4040 | kFirst | kSecond << 8);
   uint32_t values;
   asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(values) : "r"(pair), "r"(kOffset));
   return values;

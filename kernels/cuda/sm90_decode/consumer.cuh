@@ -189,8 +189,8 @@ class Consumer {
   __device__ __forceinline__ void multiply_key_scales(float (&s)[2 * kSteps][4]) {
     KeyScales<kShape>& scales = smem_.key_scales;
     scales.ring.await_full(key_scales_);
-    const uint32_t address = shared_address(scales.scale[key_scales_.stage()] + group_ * D::kWarpTokens +
-                                            2 * (lane_ % 4));
+    const uint32_t address =
+        shared_address(scales.scale[key_scales_.stage()] + group_ * D::kWarpTokens + 2 * (lane_ % 4));
 #pragma unroll
     for (int i = 0; i < 2 * kSteps; ++i) {
       uint32_t pair[2];
@@ -202,11 +202,18 @@ class Consumer {
     key_scales_.advance();
   }
 
-  /// Two of the four 8-bit values in `word` as fp16.
+  /// Values 2 * kHalf and 2 * kHalf + 1 of the four 8-bit values in `word` as fp16.
   template <int kHalf>
   __device__ __forceinline__ static uint32_t widen(uint32_t word) {
-    if constexpr (kShape.int8_kv) return hopper::from_int8<kHalf>(word);
+    if constexpr (kShape.int8_kv) return hopper::from_int8<2 * kHalf, 2 * kHalf + 1>(word);
     return hopper::from_e4m3<kHalf>(word);
+  }
+
+  /// Values kParity and kParity + 2.
+  template <int kParity>
+  __device__ __forceinline__ static uint32_t widen_alternate(uint32_t word) {
+    if constexpr (kShape.int8_kv) return hopper::from_int8<kParity, kParity + 2>(word);
+    return hopper::from_e4m3<kParity>(__byte_perm(word, 0, 0x3120));
   }
 
   /// s = Q K^T.
@@ -228,10 +235,8 @@ class Consumer {
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
             float(&d)[4] = chain[k / 2 % kChains][2 * step + n];
-            hopper::mma_m16n8k16<kMath>(d, q0, widen<0>(keys[2 * n]),
-                                        widen<1>(keys[2 * n]));
-            hopper::mma_m16n8k16<kMath>(d, q1, widen<0>(keys[2 * n + 1]),
-                                        widen<1>(keys[2 * n + 1]));
+            hopper::mma_m16n8k16<kMath>(d, q0, widen<0>(keys[2 * n]), widen<1>(keys[2 * n]));
+            hopper::mma_m16n8k16<kMath>(d, q1, widen<0>(keys[2 * n + 1]), widen<1>(keys[2 * n + 1]));
           }
         }
       }
@@ -269,13 +274,12 @@ class Consumer {
           hopper::load_matrices_transposed(values, at(slot + v_offset_[step], v_unit_, chunk_stride_, c / 2));
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            // Reorders two tokens of two channels from [token][channel] to [channel][token].
-            const uint32_t low = __byte_perm(values[2 * half], 0, 0x3120);
-            const uint32_t high = __byte_perm(values[2 * half + 1], 0, 0x3120);
-            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half)], weights[step], widen<0>(low),
-                                        widen<0>(high));
-            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half) + 1], weights[step], widen<1>(low),
-                                        widen<1>(high));
+            // A word holds two tokens of two channels as [token][channel]; an operand is two tokens of one.
+            const uint32_t low = values[2 * half], high = values[2 * half + 1];
+            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half)], weights[step], widen_alternate<0>(low),
+                                        widen_alternate<0>(high));
+            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half) + 1], weights[step], widen_alternate<1>(low),
+                                        widen_alternate<1>(high));
           }
         }
       } else {
@@ -347,7 +351,8 @@ class Consumer {
   uint32_t q_sign_ = 0;  ///< flips the signs of a pair of q where the descales of q and K differ in sign
   Scales scales_;
   uint32_t q_operand_[kHoldQ ? kDepth : 2][4];
-  float o_[kShape.head_dim / 8][4];  ///< [n]: 8 channels; 8-bit KV: of 16 channels the even (n even) or odd ones
+  float o_[kShape.head_dim / 8]
+          [4];  ///< [n]: 8 channels; 8-bit KV: of 16 channels the even (n even) or odd ones
   OnlineSoftmax softmax_;
 };
 

@@ -123,9 +123,9 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (const KernelStatus s = check_append(p, message); s != KernelStatus::kOk) return s;
   const Instance* instance = find_instance(p, Use::kLong);
   if (instance == nullptr) {
-    return unsupported("sm90_decode: no instantiation for %s, KV in %s, head_dim %d, %lld query rows per KV head",
-                       dtype_name(p.dtype_out), dtype_name(p.dtype_k), p.head_dim,
-                       static_cast<long long>(max_rows(p)));
+    return unsupported(
+        "sm90_decode: no instantiation for %s, KV in %s, head_dim %d, %lld query rows per KV head",
+        dtype_name(p.dtype_out), dtype_name(p.dtype_k), p.head_dim, static_cast<long long>(max_rows(p)));
   }
   const int64_t units = guess(*instance, p, *context, kDivision).most_units;
   if (units > 1 << 30) {
@@ -202,9 +202,8 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 
 const Instance* find_instance(const AttentionParams& p, Use use) {
   for (const Instance* i : kInstances) {
-    if (i->append == ((p.features & kAppend) != 0) && i->dtype == p.dtype_out &&
-        i->dtype_kv == p.dtype_k && i->head_dim == p.head_dim &&
-        i->rows >= max_rows(p) && is_for(*i, p, use)) {
+    if (i->append == ((p.features & kAppend) != 0) && i->dtype == p.dtype_out && i->dtype_kv == p.dtype_k &&
+        i->head_dim == p.head_dim && i->rows >= max_rows(p) && is_for(*i, p, use)) {
       return i;
     }
   }

@@ -46,8 +46,8 @@ class Opening {
   /// Finds the part's beginning in any batch. If the guess is right, also issues the copies of the first tile
   /// and of its queries. Each warp that walks the sequences calls it, after find_in_block.
   __device__ __forceinline__ void begin(const CUtensorMap& map_q, const CUtensorMap& map_k,
-                                        const CUtensorMap& map_v, SharedMemory<kShape>& smem,
-                                        int32_t kv_head, int warp) {
+                                        const CUtensorMap& map_v, SharedMemory<kShape>& smem, int32_t kv_head,
+                                        int warp) {
     const bool loads_all = D::kProducerWarps == 1 && (D::kScaleWarps == 0 || warp == 0);
     if (loads_all && small_ && is_as_guessed(p_, mine_, lane_)) {
       partition_ = p_.guessed_partition;

@@ -20,9 +20,10 @@ struct Shape {
   int slots;      ///< slots of the ring of K and V tiles: they bound the bytes in flight
   int warps = 4;  ///< consumer warps; beyond 4 a third of the registers per thread is lost
   int tile_tokens = 64;
-  bool eight_bit_kv = false;  ///< K and V in e4m3 or int8: products and weights in fp16, which holds both exactly
-  bool int8_kv = false;       ///< in int8 (key_scales.cuh); requires eight_bit_kv
-  Use use = Use::kAll;        ///< which launches the instance is chosen for
+  bool eight_bit_kv =
+      false;             ///< K and V in e4m3 or int8: products and weights in fp16, which holds both exactly
+  bool int8_kv = false;  ///< in int8 (key_scales.cuh); requires eight_bit_kv
+  Use use = Use::kAll;   ///< which launches the instance is chosen for
   int blocks_per_sm = 1;
   bool append = false;  ///< for launches that append (append.cuh)
   int rows = 0;         ///< query rows, if fewer than 16 * row_tiles
@@ -56,8 +57,8 @@ struct Derived {
   /// the part's sequences as they do.
   static constexpr int kScaleWarps = kShape.int8_kv ? 1 : 0;
   static constexpr int kWalkingWarps = kProducerWarps + kScaleWarps;
-  static constexpr int kThreads = kOwnBlock ? kConsumerThreads + 32 * (kWalkingWarps + kAppendWarps)
-                                            : 32 * kShape.block_warps;
+  static constexpr int kThreads =
+      kOwnBlock ? kConsumerThreads + 32 * (kWalkingWarps + kAppendWarps) : 32 * kShape.block_warps;
   static constexpr int kFirstConsumerWarp = kThreads / 32 - kConsumerWarps;
   static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
   static constexpr bool kKeepsStep = kShape.use == Use::kLong || kShape.use == Use::kLongSmallPages;
@@ -202,8 +203,8 @@ template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
   constexpr DType kKv = kShape.int8_kv ? DType::kInt8 : kShape.eight_bit_kv ? DType::kE4m3 : kShape.dtype;
-  return {kShape.dtype,       kKv,        kShape.head_dim, D::kRows,
-          kShape.tile_tokens, kShape.use, kShape.append,   kShape.blocks_per_sm,
+  return {kShape.dtype,       kKv,          kShape.head_dim, D::kRows,
+          kShape.tile_tokens, kShape.use,   kShape.append,   kShape.blocks_per_sm,
           D::kFirstWaits,     kShape.joint, launch};
 }
 
