@@ -88,8 +88,8 @@ constexpr const char* kScaledCases[] = {
     "{kv: paged, block_size: 4, kv_layout: hnd, kv_dtype: nvfp4, heads: 4/2, head_dim: 48, v_is_k_view: true, data: huge, batch: q1s9_q2s17}",
     "{kv: contiguous, kv_dtype: nvfp4, heads: 4/2, head_dim: 32, leftpad: 3, data: outlier, batch: q1s9_q2s17}",
     "{kv: paged, block_size: 4, kv_dtype: fp8_ds_mla, heads: 4/1, head_dim: 576, head_dim_v: 512, v_is_k_view: true, batch: q1s9_q2s17}",
-    "{kv: paged, block_size: 4, kv_layout: hnd, kv_dtype: fp8_ds_mla, heads: 4/2, head_dim: 130, head_dim_v: 128, v_is_k_view: true, "
-    "page_layout: shared_prefix, shared_prefix: 8, batch: q1s9_q2s17}",
+    ("{kv: paged, block_size: 4, kv_layout: hnd, kv_dtype: fp8_ds_mla, heads: 4/2, head_dim: 130, head_dim_v: 128, "
+     "v_is_k_view: true, page_layout: shared_prefix, shared_prefix: 8, batch: q1s9_q2s17}"),
     "{kv: contiguous, kv_dtype: fp8_ds_mla, heads: 4/1, head_dim: 288, head_dim_v: 256, v_is_k_view: true, data: large, batch: q1s9_q2s17}",
     "{kv: packed, kv_dtype: fp8_ds_mla, heads: 4/1, head_dim: 160, head_dim_v: 128, v_is_k_view: true, gap_tokens: 2, batch: q1s9_q2s17}",
 };
