@@ -15,22 +15,19 @@
 namespace attnbench::sm90_mixed {
 namespace {
 
-/// Most query rows per KV head of a decode: sequences of no more rows are sm90_decode's, the others
-/// sm90_prefill's. Where both run in one block (Way::kTogether), a decode has at most kTogetherRows.
-constexpr int kDecodeRows = 16;
+/// Most query rows per KV head of a decode where both run in one block (Way::kTogether).
 constexpr int kTogetherRows = 8;
 
 /// How a step is divided into launches: sm90_decode alone, sm90_prefill alone, each on a part of the
 /// multiprocessors, or both on every one.
 enum class Way { kDecode, kPrefill, kTwoStreams, kTogether };
 
+/// Longest sequence that is sm90_decode's, in queries.
 int decode_q_len(const AttentionParams& p, Way way) {
+  if (way == Way::kDecode) return p.max_seqlen_q;
   const int rows = way == Way::kTogether ? kTogetherRows : kDecodeRows;
   return std::max(rows / (p.num_heads_q / p.num_heads_kv), 1);
 }
-
-/// Whether some sequence may have too many queries for sm90_decode.
-bool has_prefill(const AttentionParams& p) { return p.max_seqlen_q > decode_q_len(p, Way::kTwoStreams); }
 
 #define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
 constexpr const Instance* kInstances[] = {
@@ -55,7 +52,7 @@ const Instance* find_together(const AttentionParams& p, const LaunchContext& con
 }
 
 Way way_of(const AttentionParams& p, const LaunchContext& context) {
-  if (!has_prefill(p)) return Way::kDecode;
+  if (few_rows(p, context.multiprocessors)) return Way::kDecode;
   const bool together = find_together(p, context) != nullptr;
   if (one_launch(estimate(p, hopper::rates_of(context)), together)) return Way::kPrefill;
   return together ? Way::kTogether : Way::kTwoStreams;
