@@ -108,6 +108,7 @@ ROTATED = "/bf16/h32-8/d128/causal/append/neox/{}"
 APPEND = "kv_append/paged16-nhd-shuffled/bf16"
 
 EIGHT_BITS = [("us", p + f"/bf16{kv}/h32-8/d128/causal/{{}}") for kv in ("", "-kv_e4m3", "-kv_int8") for p in (P16, P64)]
+BY_PAGE = [("us", p + DECODE) for p in (P16, P64, P256)]
 RATES = [("tflops", PACKED + f"/bf16/{shape}/{mask}/{{}}") for shape in ("h16-16/d128", "h32-32/d64", "h8-8/d256") for mask in ("causal", "full")]
 RATES += [("tflops", p + PREFILL) for p in (P64, P16, P256)]
 RATES_HEAD = ["D 128 causal", "full", "D 64 causal", "full", "D 256 causal", "full", "D 128 causal, pages of 64", "of 16", "of 256"]
@@ -332,9 +333,9 @@ def fuzz(*files):
 
 def decode_on_both(h100, h200):
     """configs/perf_decode.yaml on two GPUs: bf16, e4m3 and int8, pages of 16 and of 64."""
-    steps = [s for s in STEPS if s[1] in ("q1s8k", "32q1s1k", "32q1s8k", "128q1s8k")]
-    head = ["batch x context", "bf16, page 16", "page 64", "e4m3, page 16", "page 64", "int8, page 16", "page 64"]
-    return "\n\n".join(f"{gpu}:\n\n" + kernels(head, EIGHT_BITS, steps, "sm90_decode")(data) for gpu, data in (("H100", h100), ("H200", h200)))
+    head = ["batch x context", *(f"{t}page {n}" for t in ("bf16, ", "e4m3, ", "int8, ") for n in (16, 64))]
+    make_table = kernels(head, EIGHT_BITS, [STEPS[1], *STEPS[4:]], "sm90_decode")
+    return f"H100:\n\n{make_table(h100)}\n\nH200:\n\n{make_table(h200)}"
 
 
 def instances(text):
@@ -357,26 +358,17 @@ PAGES = ["page 16", "page 64", "page 256"]
 TABLES = {
     "quickstart": (["h100/quickstart.json", "cpu/quickstart.json"], quickstart),
     "prefill": (["h100/prefill.json"], kernels(["lengths", *RATES_HEAD], RATES, LENGTHS, "sm90_prefill")),
-    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
-                                             [*STEPS, FOUR, EIGHT], "sm90_decode")),
+    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES], BY_PAGE, [*STEPS, FOUR, EIGHT], "sm90_decode")),
     "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], decode_on_both),
-    "decode_append": (["h100/decode.json"], kernels(["batch x context, appending", *PAGES[:2]], [("us", p + ROTATED) for p in (P16, P64)],
-                                                    [s for s in STEPS if s[1] != "q1s32k"], "sm90_decode")),
-    **{name: ([f"{gpu}/mixed.json"], kernels(["step", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)], steps, "sm90_mixed"))
-       for name, gpu, steps in (("mixed", "h100", MIXED_STEPS), ("mixed_h200", "h200-checks", MIXED_STEPS[:5]))},
+    "decode_append": (["h100/decode.json"], kernels(["batch x context, appending", *PAGES[:2]], [("us", p + ROTATED) for p in (P16, P64)], [s for s in STEPS if s[1] != "q1s32k"], "sm90_decode")),
+    **{name: ([f"{gpu}/mixed.json"], kernels(["step", *PAGES], BY_PAGE, steps, "sm90_mixed")) for name, gpu, steps in (("mixed", "h100", MIXED_STEPS), ("mixed_h200", "h200-checks", MIXED_STEPS[:5]))},
     "append": (["h100/decode.json"], kernels(["tokens", "copy, us", "GB/s", "%SOL", "with rotary, us", "GB/s", "%SOL"],
-                                             three_of_each(APPEND + "/h8/d128/{}", APPEND + "/h8/d128/neox/{}"),
-                                             [("128", "128q1s1k"), ("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
-    "append_quantised": (["h100/decode.json"], kernels(["tokens", "to e4m3, scales given, us", "GB/s", "%SOL", "to e4m3, computed scales, rotary, us",
-                                                        "GB/s", "%SOL", "to int8, rotary, us", "GB/s", "%SOL"],
-                                                       three_of_each(APPEND + "-kv_e4m3/h8/d128/{}", APPEND + "-kv_e4m3-per_token/h8/d128/neox/{}",
-                                                                     APPEND + "-kv_int8/h8/d128/neox/{}"),
-                                                       [("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
-    "merge": (["h100/decode.json"], kernels(["states", "us", "GB/s", "%SOL"], three_of_each("merge_states/bf16/h32/d128/{}/4q2k"),
-                                            [("2, fp32", "2xfp32"), ("8, fp32", "8xfp32"), ("2, bf16", "2xbf16"), ("8, bf16", "8xbf16")], "cuda_merge")),
+                                             three_of_each(APPEND + "/h8/d128/{}", APPEND + "/h8/d128/neox/{}"), [("128", "128q1s1k"), ("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
+    "append_quantised": (["h100/decode.json"], kernels(["tokens", "to e4m3, scales given, us", "GB/s", "%SOL", "to e4m3, computed scales, rotary, us", "GB/s", "%SOL", "to int8, rotary, us", "GB/s", "%SOL"],
+                                                       three_of_each(*(f"{APPEND}-kv_{to}/{{}}" for to in ("e4m3/h8/d128", "e4m3-per_token/h8/d128/neox", "int8/h8/d128/neox"))), [("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
+    "merge": (["h100/decode.json"], kernels(["states", "us", "GB/s", "%SOL"], three_of_each("merge_states/bf16/h32/d128/{}/4q2k"), [("2, fp32", "2xfp32"), ("8, fp32", "8xfp32"), ("2, bf16", "2xbf16"), ("8, bf16", "8xbf16")], "cuda_merge")),
     "peers_prefill": (["h100-checks/perf_peers.json"], kernels(["lengths", "kernel", *RATES_HEAD], RATES, beside_flash_attention_3(LENGTHS, "sm90_prefill"))),
-    "peers_decode": (["h100-checks/perf_peers.json"], kernels(["batch x context", "kernel", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
-                                                         beside_flash_attention_3([*STEPS, FOUR, *APPENDING, MIXED], "sm90_decode"))),
+    "peers_decode": (["h100-checks/perf_peers.json"], kernels(["batch x context", "kernel", *PAGES], BY_PAGE, beside_flash_attention_3([*STEPS, FOUR, *APPENDING, MIXED], "sm90_decode"))),
     "peers": ([f"h100-checks/{name}.json" for name in ("peers_more", "peers", "peers_fa4")], peers),
     "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged", "cute")],
                lambda *files: table(*peers_tables.triton([a for data in files for a in entries(data).values()]))),

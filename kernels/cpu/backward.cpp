@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#include "kernels/common/checks.h"
+#include "kernels/common/checks_backward.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/fast_exp.h"

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/common/checks.h"
+#include "kernels/common/checks_backward.h"
 #include "tests/cheats/table.h"
 
 namespace attnbench::cheats {

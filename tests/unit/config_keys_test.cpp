@@ -112,14 +112,19 @@ uint64_t features_with(const std::string& first, const std::string& second) {
 TEST(Keys, EveryFeatureOfAKernelHasAKeyThatNeedsIt) {
   for (const FeatureName& f : kFeatureNames) {
     const std::string key = key_that_needs(f.bit);
-    ASSERT_NE(key, "") << f.name;
+    EXPECT_NE(key, "") << f.name;
+    if (key.empty()) continue;
     bool needed = false;  // in a case that does not need it without the key
     for (const char* beside :
          {"kv: contiguous", "kv: paged", "dtype: fp16", "kv: paged, append: in_call",
           "kv: paged, append: in_call, rotary: neox", "op: kv_append, kv: paged, kv_dtype: int8",
           "op: kv_move, kv: paged", "op: kv_move, kv: paged, move: gather"}) {
-      needed =
-          needed || ((features_with(beside, "") & f.bit) == 0 && (features_with(beside, key) & f.bit) != 0);
+      try {
+        needed =
+            needed || ((features_with(beside, "") & f.bit) == 0 && (features_with(beside, key) & f.bit) != 0);
+      } catch (const std::exception& e) {  // a key that no row has, for one
+        ADD_FAILURE() << f.name << ": " << key << ": " << e.what();
+      }
     }
     EXPECT_TRUE(needed) << f.name << ": " << key;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/common/checks_append.h"
+#include "kernels/common/checks_backward.h"
 #include "kernels/common/checks_move.h"
 #include "kernels/cuda/simt/simt_kernels.h"
 
