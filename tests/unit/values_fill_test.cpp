@@ -133,9 +133,9 @@ TEST(FillTest, Int8UsesItsRangeUnderEveryProfile) {
         float values[64];
         value_row(job.spec, tensor, 0, static_cast<uint32_t>(pos), 0, 64, values);
         for (int c = 0; c < 64; ++c) {
-          const int stored = memory[static_cast<std::size_t>(pos * 64 + c)];
+          const float stored = memory[static_cast<std::size_t>(pos * 64 + c)];
           EXPECT_LE(std::abs(stored - values[c] * factor), 0.5f);
-          largest = std::max(largest, std::abs(stored));
+          largest = std::max(largest, static_cast<int>(std::abs(stored)));
         }
       }
       EXPECT_GE(largest, 90) << profile_name(profile);
