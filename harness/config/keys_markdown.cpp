@@ -22,7 +22,8 @@ std::string values_of(const SweepKey& key) {
     return fmt::format("{} to below {}", bound("minimum"), below);
   if (const std::string most = bound("maximum"); !most.empty())
     return fmt::format("{} to {}", bound("minimum"), most);
-  return fmt::format("number >= {}", bound("minimum"));
+  const std::string least = bound("minimum");
+  return least.empty() ? "any finite number" : fmt::format("number >= {}", least);
 }
 
 }  // namespace
