@@ -482,7 +482,7 @@ def main():
     try:
         for path in tracked("*.md"):
             wrong += update(path, args.check, args.table, seen)
-        size = sum(path.stat().st_size for path in tracked("results"))
+        size = sum(-(-path.stat().st_size // 4096) * 4096 for path in tracked("results"))  # on disk
     except OSError as e:
         sys.exit(f"readme_tables: {e}")
     except subprocess.CalledProcessError as e:

@@ -11,9 +11,9 @@
 namespace attnbench::sm90_decode {
 
 template <Shape kShape>
-class ScaleProducer : public Producer<kShape, Loads::kScales, ScaleProducer<kShape>> {
-  using Base = Producer<kShape, Loads::kScales, ScaleProducer<kShape>>;
-  friend Base;
+class ScaleProducer : public Follower<kShape, Loads::kScales, ScaleProducer<kShape>> {
+  using Base = Follower<kShape, Loads::kScales, ScaleProducer<kShape>>;
+  friend Producer<kShape, Loads::kScales, ScaleProducer<kShape>>;
 
  public:
   __device__ __forceinline__ ScaleProducer(const CUtensorMap& map_k, const CUtensorMap& map_v,
@@ -23,17 +23,7 @@ class ScaleProducer : public Producer<kShape, Loads::kScales, ScaleProducer<kSha
         box_shift_(p.box_shift),
         of_head_(p.attention.k_descale + kv_head * p.attention.k_descale_stride_head) {}
 
-  __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
-                                      const Start& start) {
-    NoPace pace;
-    if (work) this->walk(partition, part, start, pace);
-  }
-
  private:
-  __device__ __forceinline__ void begin_segment(const Sequence&, bool) {}
-  __device__ __forceinline__ void publish_segment(const Partition&, int32_t, int32_t, const Sequence&,
-                                                  int32_t, int32_t, int32_t, const TileRange&) {}
-
   /// Issues the copies of a tile's scales. Each lane gives the box that it has of the tile: `valid` rows from
   /// row `row` of block `block` on. Keys that are not valid get 0, and no address of theirs is read.
   __device__ __forceinline__ void load_scales(int32_t block, int32_t row, int32_t valid) {

@@ -354,18 +354,14 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
   hopper::RingPlace<kQStages> q_;
 };
 
-/// Loads V.
-template <Shape kShape>
-class ValueProducer : public Producer<kShape, Loads::kValues, ValueProducer<kShape>> {
-  using Base = Producer<kShape, Loads::kValues, ValueProducer<kShape>>;
+/// A warp that walks beside the first producer and only loads.
+template <Shape kShape, Loads kLoads, class Derivation>
+class Follower : public Producer<kShape, kLoads, Derivation> {
+  using Base = Producer<kShape, kLoads, Derivation>;
   friend Base;
 
  public:
-  __device__ __forceinline__ ValueProducer(const CUtensorMap& map_k, const CUtensorMap& map_v,
-                                           const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
-                                           int lane, PagesAhead& pages,
-                                           const NewTokens<kShape.append>& new_tokens)
-      : Base(map_k, map_v, p, smem, kv_head, lane, pages, new_tokens) {}
+  using Base::Base;
 
   __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
                                       const Start& start) {
@@ -377,6 +373,13 @@ class ValueProducer : public Producer<kShape, Loads::kValues, ValueProducer<kSha
   __device__ __forceinline__ void begin_segment(const Sequence&, bool) {}
   __device__ __forceinline__ void publish_segment(const Partition&, int32_t, int32_t, const Sequence&,
                                                   int32_t, int32_t, int32_t, const TileRange&) {}
+};
+
+/// Loads V.
+template <Shape kShape>
+class ValueProducer : public Follower<kShape, Loads::kValues, ValueProducer<kShape>> {
+ public:
+  using Follower<kShape, Loads::kValues, ValueProducer<kShape>>::Follower;
 };
 
 }  // namespace attnbench::sm90_decode
