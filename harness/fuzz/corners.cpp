@@ -25,7 +25,8 @@ const std::vector<std::string>& heads_menu() {
   return menu;
 }
 
-constexpr double kNumbers[] = {0, 0.01, 0.1, 0.25, 0.5, 0.9, 1, 2, 20, 50};
+/// The menu of a key of numbers holds those that its schema allows.
+constexpr double kNumbers[] = {0, 0.01, 0.1, 0.25, 0.5, 0.9, 1, 2, 20, 50, -0.25, -1, -20};
 
 double bound(const Json& schema, const char* name, double otherwise) {
   const auto it = schema.find(name);

@@ -100,6 +100,13 @@ TEST(FuzzGenerator, SetsEveryKeyOfTheTable) {
   EXPECT_THROW(menu_of(unknown), std::logic_error);
 }
 
+TEST(FuzzGenerator, DrawsNegativeNumbersWhereTheSchemaAllowsThem) {
+  const SweepKey any = {"tilt", "", {{"type", "number"}}, {}};
+  EXPECT_THAT(menu_of(any), ::testing::IsSupersetOf({"0", "20", "-0.25", "-20"}));
+  const SweepKey positive = {"tilt", "", {{"type", "number"}, {"exclusiveMinimum", 0}}, {}};
+  EXPECT_THAT(menu_of(positive), ::testing::Not(::testing::Contains(::testing::StartsWith("-"))));
+}
+
 TEST(FuzzGenerator, MeetsTheCornersOfLengthsAndWindows) {
   int one_less_windowed = 0, aligned = 0, odd = 0, at_length = 0, none = 0, equal = 0, long_decode = 0,
       short_kv = 0;
