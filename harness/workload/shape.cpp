@@ -212,6 +212,7 @@ void set_tensor_strides(const CaseParams& p, bool padded, AttentionParams& a) {
   a.v_stride_token = v.token;
   a.v_stride_head = v.head;
   a.block_size = p.kv == KvSource::kPaged ? p.block_size : 0;
+  a.shared_prefix = p.path == Path::kOneCall ? p.shared_tokens() : 0;
   a.cache_capacity = p.kv == KvSource::kContiguous ? k.rows : 0;
   const TokenStrides k_new = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewK));
   a.k_new_stride_token = k_new.token;

@@ -247,6 +247,11 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
   if (sources == kPagedKv && p.block_size < 1) {
     return bad("%s: block_size >= 1 required, given %d", p.block_size);
   }
+  if (p.shared_prefix < 0 ||
+      (p.shared_prefix > 0 && (sources != kPagedKv || p.shared_prefix % p.block_size != 0))) {
+    return bad("%s: shared_prefix: paged KV and a multiple of block_size required, given %d of blocks of %d",
+               p.shared_prefix, p.block_size);
+  }
   if (sources != kPagedKv && (p.features & (kPagedBatchIdx | kPagedLeftpad)) != 0) {
     return bad("%s: paged KV required for paged_batch_idx and paged_leftpad, given other KV");
   }

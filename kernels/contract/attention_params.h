@@ -152,9 +152,13 @@ struct AttentionParams {
   /// junk and must not be followed. The same holds for entries of blocks that are left of every query's window,
   /// unless new rows enter the block.
   const int32_t* block_table;
-  int64_t block_table_stride;      ///< entries per row
-  int32_t block_size;              ///< tokens per block, paged only
-  int32_t num_blocks;              ///< blocks in the pool; contiguous: rows of the cache
+  int64_t block_table_stride;  ///< entries per row
+  int32_t block_size;          ///< tokens per block, paged only
+  int32_t num_blocks;          ///< blocks in the pool; contiguous: rows of the cache
+  /// Paged, a multiple of block_size: entries [0, shared_prefix / block_size) of block_table are the same in all
+  /// sequences, as far as a sequence has so many keys. It changes no result. A kernel may read these keys once
+  /// for all sequences (cascade attention), or ignore it. 0: not known.
+  int32_t shared_prefix;
   const int32_t* cache_batch_idx;  ///< (B), contiguous, or paged with kPagedBatchIdx; null: identity
   const int32_t* cache_leftpad;    ///< (B), contiguous, or paged with kPagedLeftpad; null: zeros
   int64_t cache_capacity;          ///< contiguous only: tokens per cache row, left padding included

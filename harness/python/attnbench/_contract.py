@@ -54,6 +54,7 @@ class AttentionParams(Structure):
         ("block_table_stride", c_int64),
         ("block_size", c_int32),
         ("num_blocks", c_int32),
+        ("shared_prefix", c_int32),
         ("cache_batch_idx", c_void_p),
         ("cache_leftpad", c_void_p),
         ("cache_capacity", c_int64),

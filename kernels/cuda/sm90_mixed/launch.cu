@@ -52,6 +52,8 @@ const Instance* find_together(const AttentionParams& p, const LaunchContext& con
 }
 
 Way way_of(const AttentionParams& p, const LaunchContext& context) {
+  const sm90_prefill::Instance* prefill = sm90_prefill::choose_instance(p, context);
+  if (prefill != nullptr && prefill->cascade) return Way::kPrefill;
   if (few_rows(p, context.multiprocessors)) return Way::kDecode;
   const bool together = find_together(p, context) != nullptr;
   if (one_launch(estimate(p, hopper::rates_of(context)), together)) return Way::kPrefill;
@@ -149,7 +151,7 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
     return s;
   if (parts.way == Way::kPrefill) {  // sm90_prefill's schedule takes the place of sm90_decode's counters
     sm90_decode::forget_plan(*context);
-    return KernelStatus::kOk;
+    return sm90_prefill::plan_instance(*parts.prefill_instance, *context, message);
   }
   if (parts.way != Way::kTwoStreams) {
     return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division,

@@ -31,9 +31,15 @@ __device__ __forceinline__ int head_of_row(const KernelParams& p, const TileRows
   return (tile.head - token_of_row(p, row)) * p.heads_per_tile + row;
 }
 
-/// Row `row` of a split's partial state.
+/// Row `row` of a split's or suffix's partial state.
 template <Shape kShape>
 __device__ __forceinline__ int64_t row_of_state(const KernelParams& p, const TileRows& tile, int row) {
+  if constexpr (kShape.cascade) {
+    if (tile.state == kSuffixState) {
+      const int64_t heads = p.num_head_tiles * p.heads_per_tile;
+      return p.suffix_row + (tile.q_row + token_of_row(p, row)) * heads + head_of_row(p, tile, row);
+    }
+  }
   const int state = (tile.state - 1) * p.num_head_tiles + tile.head;
   return static_cast<int64_t>(state) * kShape.block_m + row;
 }

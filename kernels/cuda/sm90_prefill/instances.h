@@ -38,6 +38,7 @@ struct Instance {
   bool softcap;       ///< applies softcap, always
   bool short_tiles;   ///< for launches without a window and with at most kShortKeys keys per sequence
   bool split;         ///< for launches of few tiles, which it may split
+  bool cascade;       ///< for launches whose sequences share keys
   bool eight_bit_kv;  ///< K and V in e4m3
   bool eight_bit_q;   ///< q in e4m3
   bool eight_bit_p;   ///< P in e4m3

@@ -7,6 +7,8 @@
 #include "kernels/common/checks.h"
 #include "kernels/common/score.h"
 #include "kernels/cuda/common/attention_host.h"
+#include "kernels/cuda/common/plans.h"
+#include "kernels/cuda/sm90_prefill/cascade.h"
 #include "kernels/cuda/sm90_prefill/merge_splits.h"
 #include "kernels/cuda/sm90_prefill/prepare.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
@@ -48,6 +50,7 @@ struct Layout {
   std::size_t partial_sum;
   std::size_t partial_out;
   std::size_t bytes;
+  int64_t suffix_row;  ///< KernelParams::suffix_row
 };
 
 Layout layout_of(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
@@ -56,7 +59,14 @@ Layout layout_of(const Instance& instance, const AttentionParams& p, const Launc
   layout.bytes = offsetof(Schedule, items) + items * sizeof(WorkItem);
   if (!instance.split) return layout;
   const auto align = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
-  const int64_t rows = int64_t{kStateRounds} * context.multiprocessors * instance.block_m;
+  int64_t rows = int64_t{kStateRounds} * context.multiprocessors * instance.block_m;
+  if (instance.cascade) {
+    const int head_tiles = num_head_tiles(instance, p);
+    const int64_t tiles = p.total_q / tokens_per_tile(instance, p) + 1;
+    layout.suffix_row =
+        most_prefix_states(tiles, head_tiles, context.multiprocessors) * head_tiles * instance.block_m;
+    rows = layout.suffix_row + p.total_q * p.num_heads_q;
+  }
   layout.partial_sum = align(layout.bytes);
   layout.partial_out = align(layout.partial_sum + rows * sizeof(float2));
   layout.bytes = layout.partial_out + rows * p.head_dim * sizeof(float);
@@ -73,6 +83,22 @@ bool splitting_pays(const Instance& instance, const AttentionParams& p, const La
   const int32_t blocks = (p.max_seqlen_k + instance.block_n - 1) / instance.block_n;
   if (p.batch > 1 && blocks >= kRaggedBlocks) return true;
   return best_split(static_cast<float>(works), blocks, context.multiprocessors).length < blocks;
+}
+
+/// Whether `instance`, which reads shared keys once, spares enough: by what the host knows of the launch.
+bool cascade_pays(const Instance& instance, const AttentionParams& p) {
+  if ((p.features & kPagedKv) == 0 || p.window_left >= 0) return false;
+  if (p.max_seqlen_q > tokens_per_tile(instance, p) || max_items(instance, p) >= kSuffixState / 4)
+    return false;
+  const int64_t keys = p.shared_prefix / instance.block_n * instance.block_n;
+  const auto key_bytes = static_cast<int64_t>((p.head_dim + p.head_dim_v) * dtype_size(p.dtype_k));
+  return keys * (p.batch - 1) * p.num_heads_kv * key_bytes >= kLeastSpared;
+}
+
+/// The plans of cascades, whose counter must be zero before the first launch.
+hopper::Plans& plans() {
+  static hopper::Plans all;
+  return all;
 }
 
 /// Whether pages are too small for copies of 8 rows, or of another number of rows.
@@ -204,6 +230,16 @@ std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
 }
 
+KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  const Instance& instance = *choose_instance(op->attention, *context);
+  if (const KernelStatus s = check_workspace(
+          kAttention, workspace_bytes_of(instance, op->attention, *context), *context, message);
+      s != KernelStatus::kOk) {
+    return s;
+  }
+  return plan_instance(instance, *context, message);
+}
+
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   return launch_instance(*choose_instance(op->attention, *context), op->attention, *context, kKvBudgetBytes,
                          0, message);
@@ -244,7 +280,10 @@ const Instance* find_instance(const AttentionParams& p) {
 
 const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context) {
   for (const Instance* i : kInstances) {
-    if (i->split && fits(*i, p) && splitting_pays(*i, p, context)) return i;
+    if (i->cascade && fits(*i, p) && cascade_pays(*i, p)) return i;
+  }
+  for (const Instance* i : kInstances) {
+    if (i->split && !i->cascade && fits(*i, p) && splitting_pays(*i, p, context)) return i;
   }
   return find_instance(p);
 }
@@ -311,6 +350,8 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     k.partial_out = reinterpret_cast<float*>(workspace + layout.partial_out);
     k.partial_sum = reinterpret_cast<float2*>(workspace + layout.partial_sum);
     k.multiprocessors = context.multiprocessors;
+    k.shared_prefix = p.shared_prefix;
+    k.suffix_row = layout.suffix_row;
   }
 
   k.descales = {p.dtype_q == DType::kE4m3 ? p.q_descale : nullptr,
@@ -343,7 +384,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                   gathered_rows(p, p.v, k.v_rows, p.v_stride_token, p.v_stride_head)};
   }
   const KvBases kv_bases = kv_bases_of(p, k.k_rows);
-  if (p.batch <= kMaxFewSequences && skip_q_len == 0) {
+  if (instance.cascade || (p.batch <= kMaxFewSequences && skip_q_len == 0)) {
     k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, kv_bases};
   }
 
@@ -364,6 +405,20 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   return KernelStatus::kOk;
 }
 
+KernelStatus plan_instance(const Instance& instance, const LaunchContext& context, KernelMessage* message) {
+  if (!instance.cascade) {  // such a launch sets its counter itself, which a cascade would find changed
+    plans().erase(context.workspace);
+    return KernelStatus::kOk;
+  }
+  int32_t* counter = &static_cast<Schedule*>(context.workspace)->next_work;
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  if (const cudaError_t error = cudaMemsetAsync(counter, 0, sizeof *counter, stream); error != cudaSuccess) {
+    return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: %s", cudaGetErrorString(error));
+  }
+  plans().set(context.workspace, {sizeof *counter, 0, context.stream});
+  return KernelStatus::kOk;
+}
+
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message,
                              cudaEvent_t placed) {
@@ -375,11 +430,18 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
     return s;
   }
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  cudaError_t error = launch_prepare(p, l.schedule_params, l.params.schedule, stream);
+  cudaError_t error = cudaSuccess;
+  if (instance.cascade) {
+    const hopper::Plans::Plan required{sizeof l.params.schedule->next_work, 0, context.stream};
+    if (const KernelStatus s = plans().check(kAttention, required, context, message); s != KernelStatus::kOk)
+      return s;
+  } else {
+    error = launch_prepare(p, l.schedule_params, l.params.schedule, stream);
+  }
   if (error == cudaSuccess && placed != nullptr) error = cudaStreamWaitEvent(stream, placed);
   if (error == cudaSuccess) error = instance.launch(l.maps, l.params, l.blocks, stream);
   if (error == cudaSuccess && instance.split) {
-    const MergeParams merge{instance.block_m, instance.block_n, instance.dtype};
+    const MergeParams merge{instance.block_m, instance.block_n, instance.dtype, instance.cascade};
     error = launch_merge(l.params, merge, p.head_dim, stream);
   }
   if (error != cudaSuccess) {
@@ -409,7 +471,7 @@ const Kernel kAttention{
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,
-    .plan = nullptr,
+    .plan = plan,
     .launch = launch,
     .tile = tile,
     .instances = kInstanceNames,

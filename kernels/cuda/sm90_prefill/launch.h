@@ -10,7 +10,8 @@ namespace attnbench::sm90_prefill {
 /// where `p` allows it.
 const Instance* find_instance(const AttentionParams& p);
 
-/// The same, or the instance that splits where tiles are too few for the GPU.
+/// The same, or the instance that reads keys once that all sequences share, or that splits where tiles are too
+/// few for the GPU.
 const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context);
 
 /// Query heads of one KV head that a tile packs into its rows: the largest divisor of G that leaves at most
@@ -34,6 +35,9 @@ struct Launch {
 KernelStatus make_launch(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                          int64_t kv_budget_bytes, int32_t skip_q_len, bool draw_first, KernelMessage* message,
                          Launch* launch);
+
+/// What Kernel::plan does for launches with `instance`, in a workspace that is large enough.
+KernelStatus plan_instance(const Instance& instance, const LaunchContext& context, KernelMessage* message);
 
 /// Enqueues the kernels. `supports` accepts `p`, and `instance` can run it. `kv_budget_bytes`: keys and
 /// values that are worked on together (KvBudget). Sequences of at most `skip_q_len` queries are left to

@@ -3,6 +3,7 @@
 #include "kernels/common/score.h"
 #include "kernels/cuda/common/early_start.h"
 #include "kernels/cuda/common/registers.cuh"
+#include "kernels/cuda/sm90_prefill/cascade_source.cuh"
 #include "kernels/cuda/sm90_prefill/split_source.cuh"
 
 namespace attnbench::sm90_prefill {
@@ -34,15 +35,16 @@ __device__ __forceinline__ void store_channels(uint16_t* out, const float (&o)[k
 /// A row of a split tile, and its states.
 struct Row {
   bool exists;
-  int splits;
+  int splits;     ///< with the suffix of a cascade
   int64_t first;  ///< row of its first state; those of further splits lie `stride` rows apart
   int64_t q_row;
   int head;
+  int64_t suffix;  ///< cascade: row of the suffix's state, the last one
 };
 
 /// Merges a row: a warp, of which each lane has kHeadDim / 32 neighbouring channels. Sums run in the order of
 /// the splits, so results repeat bit for bit.
-template <int kHeadDim>
+template <int kHeadDim, bool kCascade>
 __device__ __forceinline__ void merge_row(const KernelParams& p, const MergeParams& m, const Row& row,
                                           int64_t stride, int lane) {
   constexpr int kVector = kHeadDim / 32;
@@ -55,9 +57,11 @@ __device__ __forceinline__ void merge_row(const KernelParams& p, const MergePara
     const int64_t at = row.first + first * stride;
     const int mine = lane % kBatch;
     float v[kBatch][kVector];
-    const float* from = p.partial_out + at * kHeadDim + lane * kVector;
+    const float* next = p.partial_out + at * kHeadDim + lane * kVector;
+    const float* suffix = kCascade ? p.partial_out + row.suffix * kHeadDim + lane * kVector : nullptr;
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j, from += stride * kHeadDim) {
+    for (int j = 0; j < kBatch; ++j, next += stride * kHeadDim) {
+      const float* from = kCascade && j == left - 1 ? suffix : next;
 #pragma unroll
       for (int i = 0; i < kVector; i += 2) {
         const float2 x = j < left ? __ldcg(reinterpret_cast<const float2*>(from + i)) : float2{};
@@ -65,7 +69,8 @@ __device__ __forceinline__ void merge_row(const KernelParams& p, const MergePara
         v[j][i + 1] = x.y;
       }
     }
-    const float2 sum = mine < left ? __ldcg(p.partial_sum + at + mine * stride) : float2{-INFINITY, 0.0f};
+    const int64_t of_sum = kCascade && mine == left - 1 ? row.suffix : at + mine * stride;
+    const float2 sum = mine < left ? __ldcg(p.partial_sum + of_sum) : float2{-INFINITY, 0.0f};
     float higher = fmaxf(top, sum.x);
 #pragma unroll
     for (int step = kBatch / 2; step > 0; step /= 2) {
@@ -130,10 +135,12 @@ __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
     const int in_tile = token_of_row(p, row);
     const int token = tile * p.tokens_per_tile + in_tile;
     const int first_state = __shfl_sync(~0u, own.first_state, owner) + tile * splits;
-    return Row{token < __shfl_sync(~0u, own.q_len, owner), splits,
+    return Row{token < __shfl_sync(~0u, own.q_len, owner),
+               splits,
                (int64_t{first_state} * p.num_head_tiles + head_tile) * m.block_m + row,
                __shfl_sync(~0u, own.q_row, owner) + token,
-               head_tile * p.heads_per_tile + row - in_tile * p.heads_per_tile};
+               head_tile * p.heads_per_tile + row - in_tile * p.heads_per_tile,
+               0};
   };
   const int64_t stride = int64_t{p.num_head_tiles} * m.block_m;
   int i = blockIdx.x * kWarps + threadIdx.x / 32;
@@ -141,16 +148,46 @@ __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
   if (i < rows) row = row_at(i);
   cudaGridDependencySynchronize();  // all states are there
   while (i < rows) {
-    if (row.exists) merge_row<kHeadDim>(p, m, row, stride, lane);
+    if (row.exists) merge_row<kHeadDim, false>(p, m, row, stride, lane);
     i += gridDim.x * kWarps;
     if (i < rows) row = row_at(i);
+  }
+}
+
+/// The same for the states of a cascade. A warp takes a query's heads one after the other.
+template <int kHeadDim>
+__global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
+    merge_cascade_kernel(const __grid_constant__ KernelParams p, const __grid_constant__ MergeParams m) {
+  constexpr int kWarps = threads_of(kHeadDim) / 32;
+  const int lane = threadIdx.x % 32;
+  const CascadePrefix prefix(p, m.block_n, lane);
+  const int heads = p.num_head_tiles * p.heads_per_tile;
+  const int rows = (prefix.q_end - prefix.q_begin) * heads;
+  const int64_t stride = int64_t{p.num_head_tiles} * m.block_m;
+  cudaGridDependencySynchronize();  // all states are there
+  for (int i = blockIdx.x * kWarps + threadIdx.x / 32; i < rows; i += gridDim.x * kWarps) {
+    const int token = i / heads;
+    const int head = i - token * heads;
+    const int tile = token / p.tokens_per_tile;
+    const int head_tile = head / p.heads_per_tile;
+    const int row_in_tile =
+        (token - tile * p.tokens_per_tile) * p.heads_per_tile + head - head_tile * p.heads_per_tile;
+    const int64_t q_row = prefix.q_begin + token;
+    const Row row{true,
+                  prefix.splits + 1,
+                  (int64_t{tile} * prefix.splits * p.num_head_tiles + head_tile) * m.block_m + row_in_tile,
+                  q_row,
+                  head,
+                  p.suffix_row + q_row * heads + head};
+    merge_row<kHeadDim, true>(p, m, row, stride, lane);
   }
 }
 
 }  // namespace
 
 cudaError_t launch_merge(const KernelParams& p, const MergeParams& merge, int head_dim, cudaStream_t stream) {
-  const auto kernel = head_dim == 64    ? merge_kernel<64>
+  const auto kernel = merge.cascade     ? merge_cascade_kernel<128>
+                      : head_dim == 64  ? merge_kernel<64>
                       : head_dim == 128 ? merge_kernel<128>
                                         : merge_kernel<256>;
   return hopper::launch_early(kernel, blocks_of(head_dim) * p.multiprocessors, threads_of(head_dim), 0, true,

@@ -12,7 +12,8 @@ namespace attnbench::sm90_prefill {
 struct MergeParams {
   int32_t block_m;
   int32_t block_n;
-  DType dtype;  ///< of O: bf16 or fp16
+  DType dtype;   ///< of O: bf16 or fp16
+  bool cascade;  ///< the states are those of a cascade (cascade.h); head_dim 128
 };
 
 /// Enqueues the kernel behind the attention kernel, whose arguments are `p`. The kernel starts early, and

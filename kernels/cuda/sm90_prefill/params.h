@@ -10,6 +10,7 @@
 //              cache is called pool block, or page by its number in a sequence.
 //   item       a tile's tokens and keys; each item is computed once for every head tile
 //   split      a part of a tile's KV blocks, as a work of its own (split.h)
+//   suffix     the keys of a sequence behind those that it shares with all others (cascade.h)
 //   work       an item with a head tile: what a block draws at a time
 //   group      sequences whose keys and values (of one head or some) fit L2 together
 //   section    head tiles that are worked on together (scheduler.cuh)
@@ -33,7 +34,9 @@ struct alignas(16) WorkItem {
   int32_t q_row;     ///< packed row of q of the first token
   uint8_t q_tokens;  ///< tokens, 1..tokens_per_tile
   uint8_t expired;   ///< keys of KV block n_begin, from its first on, that no query of the sequence sees
-  uint16_t state;    ///< 0: the whole tile; otherwise a split, and its partial state, counted from 1
+  /// 0: the whole tile; kSuffixState: a sequence's suffix; otherwise a split, and its partial state, counted
+  /// from 1
+  uint16_t state;
   int32_t diagonal;  ///< key on the diagonal of the first token: its index + len_k - len_q
   int32_t k_len;     ///< keys of the sequence
   int32_t kv_base;   ///< row of its first key; paged: its row of the block table (KvBases)
@@ -41,6 +44,8 @@ struct alignas(16) WorkItem {
   int32_t n_end;
   int32_t head;  ///< head tile, 0 .. num_head_tiles - 1; in the list on the device: the item's group
 };
+
+inline constexpr uint16_t kSuffixState = 0xffff;
 
 /// `q_tokens`, `expired` and `state` as one word, and back: for shuffles and for loads of whole words.
 ATTNBENCH_HD inline uint32_t pack_tokens(const WorkItem& item) {
@@ -198,6 +203,11 @@ struct KernelParams {
   float* partial_out;
   float2* partial_sum;
   int32_t multiprocessors;
+
+  /// For instances with Shape::cascade. The state of a suffix is a row for each query and head, at suffix_row +
+  /// q_row * Hq + head of the partial states.
+  int32_t shared_prefix;  ///< as in AttentionParams
+  int64_t suffix_row;
 
   struct {
     GatheredRows k, v;

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/common/row_map.cuh"
+#include "kernels/cuda/sm90_prefill/cascade_source.cuh"
 #include "kernels/cuda/sm90_prefill/scheduler.cuh"
 #include "kernels/cuda/sm90_prefill/shape.cuh"
 #include "kernels/cuda/sm90_prefill/split_source.cuh"
@@ -265,8 +266,9 @@ class KvLoader {
 /// The scheduling warp: draws work when the first producer warp comes near the end of the previous tile.
 template <Shape kShape>
 __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kShape>& smem, int lane) {
-  std::conditional_t<kShape.split, SplitSource<kShape.block_n>, WorkSource<kShape.block_n>> source(
-      p, smem.notes, lane);
+  using Splits =
+      std::conditional_t<kShape.cascade, CascadeSource<kShape.block_n>, SplitSource<kShape.block_n>>;
+  std::conditional_t<kShape.split, Splits, WorkSource<kShape.block_n>> source(p, smem.notes, lane);
   for (uint32_t parity = 1;; parity ^= 1) {
     const bool more = source.has_work();
     WorkItem item{};

@@ -26,6 +26,7 @@ struct Shape {
       false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
   bool across_tiles = true;   ///< a tile's first S is computed beside the last O of the previous tile
   bool split = false;         ///< tiles may be split (split.h)
+  bool cascade = false;       ///< keys that all sequences share are read once (cascade.h); requires split
   int head_dim_v = 0;         ///< channels of V and O, if not head_dim
   bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
   bool eight_bit_q = false;   ///< q in e4m3 and Q K^T too; requires eight_bit_kv
@@ -129,6 +130,7 @@ struct Derived {
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
   static_assert(kShape.head_dim * 2 % kChunkBytes == 0 && kDimV * 2 % kChunkBytes == 0);
   static_assert(kShape.masked || !kShape.softcap);
+  static_assert(kShape.split || !kShape.cascade);
   // e4m3 rows have at least 128 bytes.
   static_assert(!kShape.eight_bit_kv || (kShape.head_dim >= 128 && kShape.masked && !kHasGuests));
   static_assert(!kShape.gathers || (kShape.masked && !kShape.eight_bit_kv && !kHasGuests));
@@ -140,10 +142,10 @@ struct Derived {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,       kShape.head_dim,    D::kDimV,       kShape.masked,
-          kShape.softcap,     kShape.short_tiles, kShape.split,   kShape.eight_bit_kv,
-          kShape.eight_bit_q, kShape.eight_bit_p, kShape.gathers, kShape.block_m,
-          kShape.block_n,     D::kPartRows,       D::kChunkBytes, launch};
+  return {kShape.dtype,       kShape.head_dim, D::kDimV,       kShape.masked,       kShape.softcap,
+          kShape.short_tiles, kShape.split,    kShape.cascade, kShape.eight_bit_kv, kShape.eight_bit_q,
+          kShape.eight_bit_p, kShape.gathers,  kShape.block_m, kShape.block_n,      D::kPartRows,
+          D::kChunkBytes,     launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the

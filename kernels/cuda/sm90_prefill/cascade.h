@@ -1,0 +1,42 @@
+// How a launch divides keys that all sequences share (AttentionParams::shared_prefix): functions for host and
+// GPU.
+//
+// The queries of all sequences are rows of the same tiles over the prefix, which is split, so each key of it
+// is read once for a tile instead of once for a sequence. Each sequence's other keys, its suffix, are one
+// more work for each head tile. All works leave partial states, and a kernel behind the attention kernel
+// merges those of each row: the prefix's splits in the order of their keys, then the suffix
+// (merge_splits.cu).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/contract/hd.h"
+
+namespace attnbench::sm90_prefill {
+
+/// A cascade costs a longer start and the merge, so it must spare so many bytes of reads: some 15 us on an
+/// H100.
+inline constexpr int64_t kLeastSpared = 48 << 20;
+
+/// Fewest KV blocks of a prefix's split.
+inline constexpr int32_t kLeastPrefixSplit = 8;
+
+/// Works of the prefix that a launch is meant to have, as a multiple of the multiprocessors.
+inline constexpr int32_t kPrefixRounds = 2;
+
+/// Splits of a prefix of `blocks` KV blocks, the same for all of its `works` (query tiles times head tiles).
+/// 0 if there is no prefix.
+ATTNBENCH_HD constexpr int32_t prefix_splits(int32_t blocks, int32_t works, int32_t multiprocessors) {
+  if (blocks <= 0 || works <= 0) return 0;
+  const int32_t wanted = (kPrefixRounds * multiprocessors + works - 1) / works;
+  const int32_t most = blocks < kLeastPrefixSplit ? 1 : blocks / kLeastPrefixSplit;
+  return wanted < most ? wanted : most;
+}
+
+/// Bound of the states of a prefix per head tile, over all numbers of query tiles up to `tiles`.
+ATTNBENCH_HD constexpr int64_t most_prefix_states(int64_t tiles, int32_t head_tiles,
+                                                  int32_t multiprocessors) {
+  return 2 * tiles + (kPrefixRounds * multiprocessors + head_tiles - 1) / head_tiles;
+}
+
+}  // namespace attnbench::sm90_prefill
