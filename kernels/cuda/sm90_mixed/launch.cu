@@ -151,7 +151,7 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
     return s;
   if (parts.way == Way::kPrefill) {  // sm90_prefill's schedule takes the place of sm90_decode's counters
     sm90_decode::forget_plan(*context);
-    return sm90_prefill::plan_instance(*parts.prefill_instance, *context, message);
+    return sm90_prefill::plan_instance(*parts.prefill_instance, op->attention, *context, message);
   }
   if (parts.way != Way::kTwoStreams) {
     return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division,

@@ -46,9 +46,6 @@ struct CascadePrefix {
 /// Draws work for one block, as WorkSource does. Works of the prefix bind the tensor cores, those of suffixes
 /// memory. So the works of the prefix are spread over the first half of all works, and both run beside each
 /// other.
-///
-/// The counter counts draws, as many as there are works, and is then zero again: launches need no kernel that
-/// sets it.
 template <int kBlockN>
 class CascadeSource {
  public:
@@ -61,14 +58,7 @@ class CascadeSource {
 
   __device__ __forceinline__ bool has_work() const { return work_ < works_; }
 
-  __device__ __forceinline__ void draw() {
-    int drawn = 0;
-    if (lane_ == 0) {
-      auto* counter = reinterpret_cast<unsigned*>(&p_.schedule->next_work);
-      drawn = static_cast<int>(atomicInc(counter, works_ - 1));
-    }
-    work_ = gridDim.x + __shfl_sync(~0u, drawn, 0);
-  }
+  __device__ __forceinline__ void draw() { work_ = draw_and_wrap(*p_.schedule, works_, lane_); }
 
   __device__ __forceinline__ WorkItem item() const {
     const int before =

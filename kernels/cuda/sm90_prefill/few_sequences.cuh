@@ -37,6 +37,15 @@ __device__ __forceinline__ int draw_work(Schedule& schedule, int lane) {
   return __shfl_sync(~0u, drawn, 0);
 }
 
+/// The same where no kernel sets the counter: it counts draws, and is zero before and after each launch. Blocks
+/// draw until they get no work, which makes `works` draws in all.
+__device__ __forceinline__ int draw_and_wrap(Schedule& schedule, int works, int lane) {
+  int drawn = 0;
+  if (lane == 0)
+    drawn = static_cast<int>(atomicInc(reinterpret_cast<unsigned*>(&schedule.next_work), works - 1));
+  return gridDim.x + __shfl_sync(~0u, drawn, 0);
+}
+
 /// True if the launch needs no list, because keys and values of a head fit the budget, so that there are no
 /// groups. The host has checked the number of sequences (kMaxFewSequences). Both device kernels call this,
 /// and so decide alike.

@@ -69,8 +69,7 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
   constexpr Shape kShape = Choice::kShape;
   constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
   static_assert(kSmemBytes <= kSharedBytes);
-  // With draw_first it waits for an event of another kernel instead. A cascade has no kernel before it.
-  const bool early = !p.draw_first && !kShape.cascade;
+  const bool early = !p.draw_first && !p.alone;  // with draw_first it waits for an event of another kernel
   return hopper::launch_early(prefill_kernel<Choice>, blocks, Derived<kShape>::kThreads, kSmemBytes, early,
                               stream, maps, p);
 }

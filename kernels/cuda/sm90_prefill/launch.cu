@@ -95,7 +95,17 @@ bool cascade_pays(const Instance& instance, const AttentionParams& p) {
   return keys * (p.batch - 1) * p.num_heads_kv * key_bytes >= kLeastSpared;
 }
 
-/// The plans of cascades, whose counter must be zero before the first launch.
+/// Whether a launch of `instance` needs no kernel before it, because blocks find all works by themselves: by what
+/// the host knows of the launch. `kv_budget_bytes` and `skip_q_len` as for launch_instance.
+bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t kv_budget_bytes,
+                    int32_t skip_q_len, bool draw_first) {
+  if (instance.split) return true;
+  if (p.batch > kMaxFewSequences || skip_q_len > 0 || draw_first) return false;
+  const auto token_bytes = static_cast<int64_t>((p.head_dim + p.head_dim_v) * dtype_size(p.dtype_k));
+  return int64_t{p.batch} * p.max_seqlen_k * token_bytes <= kv_budget_bytes;
+}
+
+/// The plans of launches without a kernel before them, whose counter must be zero before the first one.
 hopper::Plans& plans() {
   static hopper::Plans all;
   return all;
@@ -230,14 +240,16 @@ std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
 }
 
-KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  const Instance& instance = *choose_instance(op->attention, *context);
-  if (const KernelStatus s = check_workspace(
-          kAttention, workspace_bytes_of(instance, op->attention, *context), *context, message);
-      s != KernelStatus::kOk) {
+KernelStatus plan_checked(const Instance& instance, const OpParams& op, const LaunchContext& context,
+                          KernelMessage* message) {
+  const std::size_t bytes = workspace_bytes_of(instance, op.attention, context);
+  if (const KernelStatus s = check_workspace(kAttention, bytes, context, message); s != KernelStatus::kOk)
     return s;
-  }
-  return plan_instance(instance, *context, message);
+  return plan_instance(instance, op.attention, context, message);
+}
+
+KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return plan_checked(*choose_instance(op->attention, *context), *op, *context, message);
 }
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -248,6 +260,10 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 std::size_t fixed_workspace_bytes(const OpParams* op, const LaunchContext* context) {
   const Instance* instance = find_instance(op->attention);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
+}
+
+KernelStatus fixed_plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return plan_checked(*find_instance(op->attention), *op, *context, message);
 }
 
 KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -328,6 +344,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.token_factor = (0xffff + heads) / heads;
   k.tokens_per_tile = tokens;
   k.draw_first = draw_first ? 1 : 0;
+  k.alone = launches_alone(instance, p, kv_budget_bytes, skip_q_len, draw_first) ? 1 : 0;
   k.tiles_per_token = 1.0f / static_cast<float>(tokens);
   k.block_table = p.features & kPagedKv ? p.block_table : nullptr;
   k.block_table_stride = p.block_table_stride;
@@ -399,14 +416,14 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
       .first_drawn = draw_first ? 0 : launch->blocks,
       .skip_q_len = skip_q_len,
       .reach_left = k.reach_left,
-      .no_list = instance.split,
       .kv_bases = kv_bases,
   };
   return KernelStatus::kOk;
 }
 
-KernelStatus plan_instance(const Instance& instance, const LaunchContext& context, KernelMessage* message) {
-  if (!instance.cascade) {  // such a launch sets its counter itself, which a cascade would find changed
+KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                           KernelMessage* message) {
+  if (!launches_alone(instance, p, kKvBudgetBytes, 0, false)) {  // the kernel before it sets the counter
     plans().erase(context.workspace);
     return KernelStatus::kOk;
   }
@@ -431,7 +448,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   }
   const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t error = cudaSuccess;
-  if (instance.cascade) {
+  if (l.params.alone) {
     const hopper::Plans::Plan required{sizeof l.params.schedule->next_work, 0, context.stream};
     if (const KernelStatus s = plans().check(kAttention, required, context, message); s != KernelStatus::kOk)
       return s;
@@ -490,7 +507,7 @@ const Kernel kFixedAttention{
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = fixed_workspace_bytes,
-    .plan = nullptr,
+    .plan = fixed_plan,
     .launch = fixed_launch,
     .tile = tile,
 };

@@ -37,7 +37,8 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                          Launch* launch);
 
 /// What Kernel::plan does for launches with `instance`, in a workspace that is large enough.
-KernelStatus plan_instance(const Instance& instance, const LaunchContext& context, KernelMessage* message);
+KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                           KernelMessage* message);
 
 /// Enqueues the kernels. `supports` accepts `p`, and `instance` can run it. `kv_budget_bytes`: keys and
 /// values that are worked on together (KvBudget). Sequences of at most `skip_q_len` queries are left to

@@ -116,7 +116,6 @@ struct ScheduleParams {
   int32_t first_drawn;  ///< Schedule::next_work at first: number of blocks, or 0 if first works are drawn too
   int32_t skip_q_len;   ///< sequences of at most so many queries are left to another kernel
   int32_t reach_left;   ///< keys visible left of the diagonal
-  bool no_list;         ///< blocks find their work without a list, whatever the lengths
   KvBases kv_bases;
 };
 
@@ -171,6 +170,8 @@ struct KernelParams {
   /// 0: a block's first work is its number. 1: it is drawn like all others, for launches whose blocks may
   /// find their multiprocessors taken and begin late.
   int32_t draw_first;
+  /// 1: no kernel makes a list or sets the counter before this one (draw_and_wrap).
+  int32_t alone;
 
   KvRows k_rows;
   KvRows v_rows;

@@ -152,8 +152,7 @@ __global__ void __launch_bounds__(kThreads)
 
   if (p.batch <= kMaxFewSequences && s.skip_q_len == 0) {
     const int lane = threadIdx.x % 32;
-    if (s.no_list ||
-        needs_no_list(sum_of_keys(lane < p.batch ? full_slot_range(p, lane).k_len : 0), s.kv_budget)) {
+    if (needs_no_list(sum_of_keys(lane < p.batch ? full_slot_range(p, lane).k_len : 0), s.kv_budget)) {
       if (threadIdx.x == 0) schedule->next_work = s.first_drawn;
       return;
     }

@@ -16,14 +16,13 @@ namespace attnbench::sm90_prefill {
 /// result.
 ///
 /// The first work is the block's number (unless KernelParams::draw_first); later numbers come from the
-/// counter, which the kernel before this one sets. So with few sequences a block begins without waiting for
-/// that kernel.
+/// counter. The kernel before this one sets it, unless KernelParams::alone.
 template <int kBlockN>
 class WorkSource {
  public:
   __device__ __forceinline__ WorkSource(const KernelParams& p, Notes& notes, int lane)
       : p_(p), few_(p, notes, lane), heads_(p.num_head_tiles), lane_(lane), work_(blockIdx.x) {
-    lists_ = p.sequences.batch == 0 || !needs_no_list(few_.total_keys(), p.kv_budget);
+    lists_ = p.sequences.batch == 0 || (!p.alone && !needs_no_list(few_.total_keys(), p.kv_budget));
     if (lists_) {
       cudaGridDependencySynchronize();  // the list is complete
       const int4 header = __ldcg(reinterpret_cast<const int4*>(p.schedule));
@@ -46,7 +45,9 @@ class WorkSource {
   __device__ __forceinline__ bool has_work() const { return work_ < items_ * heads_; }
 
   /// Moves on to the next work.
-  __device__ __forceinline__ void draw() { work_ = draw_work(*p_.schedule, lane_); }
+  __device__ __forceinline__ void draw() {
+    work_ = p_.alone ? draw_and_wrap(*p_.schedule, items_ * heads_, lane_) : draw_work(*p_.schedule, lane_);
+  }
 
   /// The current work.
   __device__ __forceinline__ WorkItem item() const {

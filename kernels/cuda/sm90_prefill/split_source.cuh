@@ -71,7 +71,7 @@ class SplitSource {
 
   __device__ __forceinline__ bool has_work() const { return work_ < works_; }
 
-  __device__ __forceinline__ void draw() { work_ = draw_work(*p_.schedule, lane_); }
+  __device__ __forceinline__ void draw() { work_ = draw_and_wrap(*p_.schedule, works_, lane_); }
 
   __device__ __forceinline__ WorkItem item() const {
     const int index = work_ / p_.num_head_tiles;
