@@ -36,9 +36,6 @@ class Turn {
 /// Which keys of a KV block the rows of one warpgroup see. Keys count from the sequence's first.
 template <Shape kShape>
 class Visibility {
-  /// Launches that split have no window on the left. Its code is left out only where registers require it.
-  static constexpr bool kNoLeft = kShape.split && kShape.int8_qk;
-
  public:
   __device__ __forceinline__ Visibility() {}
 
@@ -52,7 +49,7 @@ class Visibility {
       if constexpr (kShape.masked) {
         const int diagonal = item.diagonal + token_of_row(p, thread_row + 8 * h) - lane_keys;
         end_[h] = min(end_[h], diagonal + p.reach_right + 1);
-        if constexpr (!kNoLeft) begin_[h] = diagonal - p.reach_left;
+        begin_[h] = diagonal - p.reach_left;
       }
     }
     all_see_until_ = item.k_len;
@@ -60,7 +57,7 @@ class Visibility {
       const int first_diagonal = item.diagonal + token_of_row(p, first_row);
       const int last_diagonal = item.diagonal + token_of_row(p, first_row + 63);
       all_see_until_ = min(all_see_until_, first_diagonal + p.reach_right + 1);
-      if constexpr (!kNoLeft) all_see_from_ = last_diagonal - p.reach_left;
+      all_see_from_ = last_diagonal - p.reach_left;
     }
   }
 
@@ -86,7 +83,7 @@ class Visibility {
   /// Masks keys left of the window.
   template <int kCount>
   __device__ __forceinline__ void mask_left(float (&s)[kCount], int n) const {
-    if constexpr (kShape.masked && !kShape.short_tiles && !kNoLeft) {
+    if constexpr (kShape.masked && !kShape.short_tiles) {
       const int first_key = n * kShape.block_n;
       if (__builtin_expect(first_key < all_see_from_, 0)) {
         mask_before(s, {begin_[0] - first_key, begin_[1] - first_key});

@@ -145,7 +145,7 @@ struct Derived {
   // Rows of int8 have 128 bytes, and sums of 128 products fit the start value (key_scales.cuh).
   static_assert(!kShape.int8_qk ||
                 (kShape.head_dim == 128 && kDimV == 128 && kShape.masked && !kShape.softcap &&
-                 !kShape.eight_bit_kv && !kShape.gathers && !kHasGuests));
+                 !kShape.split && !kShape.eight_bit_kv && !kShape.gathers && !kHasGuests));
   static_assert(!kShape.gathers || (kShape.masked && !kShape.eight_bit_kv && !kHasGuests));
   static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.eight_bit_p));
   static_assert(!kShape.eight_bit_p || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
