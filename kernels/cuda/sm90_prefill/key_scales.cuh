@@ -149,9 +149,10 @@ __device__ __forceinline__ RowFactors factors_of(const QueryScales& scales, floa
 class QuerySigns {
  public:
   __device__ __forceinline__ QuerySigns() {}
-  __device__ __forceinline__ explicit QuerySigns(const QueryScales& scales)
-      : bits_((__float_as_uint(scales.of_row[0]) & kSign) |
-              (__float_as_uint(scales.of_row[1]) & kSign) >> 1) {}
+  __device__ __forceinline__ explicit QuerySigns(const QueryScales& scales) {
+    const uint32_t first = __float_as_uint(scales.of_row[0]), second = __float_as_uint(scales.of_row[1]);
+    bits_ = (first & kSign) | (second & kSign) >> 1;
+  }
 
   /// Changes the signs of the scores of rows with a negative scale. All lanes call it.
   __device__ __forceinline__ void apply(float (&s)[64]) const {
