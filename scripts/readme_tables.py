@@ -108,7 +108,7 @@ ROTATED = "/bf16/h32-8/d128/causal/append/neox/{}"
 APPEND = "kv_append/paged16-nhd-shuffled/bf16"
 
 EIGHT_BITS = [("us", p + f"/bf16{kv}/h32-8/d128/causal/{{}}") for kv in ("", "-kv_e4m3", "-kv_int8") for p in (P16, P64)]
-BY_PAGE = [("us", p + DECODE) for p in (P16, P64, P256)]
+BY_PAGE, PAGES = [("us", p + DECODE) for p in (P16, P64, P256)], ["page 16", "page 64", "page 256"]
 RATES = [("tflops", PACKED + f"/bf16/{shape}/{mask}/{{}}") for shape in ("h16-16/d128", "h32-32/d64", "h8-8/d256") for mask in ("causal", "full")]
 RATES += [("tflops", p + PREFILL) for p in (P64, P16, P256)]
 RATES_HEAD = ["D 128 causal", "full", "D 64 causal", "full", "D 256 causal", "full", "D 128 causal, pages of 64", "of 16", "of 256"]
@@ -353,7 +353,6 @@ GATE_CI = {"h100-checks/gate_ci_same.json": "against the baseline just made, of 
            "h100-checks/gate_ci_slow.json": "`slow_5_percent` against `slow_0_percent`", "h100-checks/gate_ci_wrong.json": "`scale_0_1_percent`, verified"}
 GATES = [f"{where}/gate_trust{which}.json" for where, which in (("h100-checks", ""), ("cpu", ""), ("cpu", "_slow"), ("cpu", "_turns"))]
 FUZZ = ["h100-checks/fuzz_ten_minutes.json", "h100-checks/fuzz.json", "h100-checks/fuzz_other_seed.json"]
-PAGES = ["page 16", "page 64", "page 256"]
 
 TABLES = {
     "quickstart": (["h100/quickstart.json", "cpu/quickstart.json"], quickstart),
@@ -362,6 +361,7 @@ TABLES = {
     "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], decode_on_both),
     "decode_append": (["h100/decode.json"], kernels(["batch x context, appending", *PAGES[:2]], [("us", p + ROTATED) for p in (P16, P64)], [s for s in STEPS if s[1] != "q1s32k"], "sm90_decode")),
     **{name: ([f"{gpu}/mixed.json"], kernels(["step", *PAGES], BY_PAGE, steps, "sm90_mixed")) for name, gpu, steps in (("mixed", "h100", MIXED_STEPS), ("mixed_h200", "h200-checks", MIXED_STEPS[:5]))},
+    "cascade": (["h100/mixed.json"], kernels(["decodes", "one call", "`path: cascade`"], [("us", f"attention/paged64-nhd-shared8192/bf16/h32-8/d128/causal/{path}{{}}") for path in ("", "cascade/")], [(n, f"{n}q1s8448") for n in ("32", "128", "256")], "sm90_mixed")),
     "append": (["h100/decode.json"], kernels(["tokens", "copy, us", "GB/s", "%SOL", "with rotary, us", "GB/s", "%SOL"],
                                              three_of_each(APPEND + "/h8/d128/{}", APPEND + "/h8/d128/neox/{}"), [("128", "128q1s1k"), ("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
     "append_quantised": (["h100/decode.json"], kernels(["tokens", "to e4m3, scales given, us", "GB/s", "%SOL", "to e4m3, computed scales, rotary, us", "GB/s", "%SOL", "to int8, rotary, us", "GB/s", "%SOL"],

@@ -98,9 +98,10 @@ Rows memory_keys() {
             j["page_layout"] = drawn ? page_layout_name(p.page_layout) : table_name(p);
           })
           .always_written(),
-      tokens_key("shared_prefix",
-                 "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys",
-                 &C::shared_prefix, 0, kMaxSeqLen)
+      tokens_key(
+          "shared_prefix",
+          "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys. A kernel is told so in `path: one_call`",
+          &C::shared_prefix, 0, kMaxSeqLen)
           .taking("multiple of `block_size`")
           .when([](P p) { return is_paged(p) && p.page_layout == PageLayout::kSharedPrefix; }),
       integer_key(

@@ -218,6 +218,24 @@ TEST(Replay, ReadsLengthsAndTablesFromMemory) {
   }
 }
 
+TEST(SharedPrefix, IsToldInOneCallAndNotToParts) {
+  std::vector<int32_t> told;
+  const auto kernel = bent_kernel([&](AttentionParams& a) { told.push_back(a.shared_prefix); });
+  const std::string batch = "batch: 3q1s40_q5s70}";
+  EXPECT_EQ(run_with(kernel, kShared + batch).status, Status::kPass);
+  EXPECT_THAT(told, ::testing::AllOf(::testing::Not(::testing::IsEmpty()), ::testing::Each(32)));
+  told.clear();
+  EXPECT_EQ(run_with(kernel, kShared + "path: cascade, " + batch).status, Status::kPass);
+  EXPECT_THAT(told, ::testing::AllOf(::testing::Not(::testing::IsEmpty()), ::testing::Each(0)));
+}
+
+TEST(SharedPrefix, OfPartsOfBlocksIsRefused) {
+  const auto kernel = bent_kernel([](AttentionParams& a) { a.shared_prefix = 33; });
+  const Record r = run_with(kernel, kShared + "batch: 3q1s40_q5s70}");
+  EXPECT_EQ(r.status, Status::kError);
+  EXPECT_THAT(r.reason, HasSubstr("shared_prefix: paged KV and a multiple of block_size required, given 33"));
+}
+
 std::vector<int32_t> kept_lengths;
 
 TEST(Replay, FindsAKernelThatKeepsTheLengthsOfItsFirstLaunch) {

@@ -22,7 +22,7 @@ inline constexpr int64_t kLeastSpared = 48 << 20;
 inline constexpr int32_t kLeastPrefixSplit = 8;
 
 /// Works of the prefix that a launch is meant to have, as a multiple of the multiprocessors.
-inline constexpr int32_t kPrefixRounds = 2;
+inline constexpr int32_t kPrefixRounds = 1;
 
 /// Splits of a prefix of `blocks` KV blocks, the same for all of its `works` (query tiles times head tiles).
 /// 0 if there is no prefix.
