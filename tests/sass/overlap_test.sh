@@ -9,7 +9,7 @@ set -euo pipefail
 cuobjdump=$1
 instances=$2
 shift 2
-names='(e4m3_kv_)?d128_|d192_|(e4m3_(kv_)?)?d256_'
+names='(e4m3_kv_|int8_)?d128_|d192_|(e4m3_(kv_)?)?d256_'
 expected=$(grep -cE "^INSTANCE\(($names)" "$instances")
 for object in "$@"; do
   "$cuobjdump" -sass "$object"
@@ -25,7 +25,7 @@ done | awk -v expected="$expected" '
     }
     needed = 0; places = 0; divergent = 0; lost = ""
   }
-  /Function : / { close_kernel(); name = $3; needed = name ~ /prefill_kernel.*bf16_(e4m3_kv_)?d(128|192_v128)_/ ? 64 : name ~ /prefill_kernel.*bf16_d192_/ ? 48 : name ~ /prefill_kernel.*bf16_(e4m3_(kv_)?)?d256_/ ? 32 : 0 }
+  /Function : / { close_kernel(); name = $3; needed = name ~ /prefill_kernel.*bf16_((e4m3_kv_|int8_)?d128|d192_v128)_/ ? 64 : name ~ /prefill_kernel.*bf16_d192_/ ? 48 : name ~ /prefill_kernel.*bf16_(e4m3_(kv_)?)?d256_/ ? 32 : 0 }
   needed && /WARPGROUP.DEPBAR.LE gsb0, 0x1/ { close_place(); open = 1; count = 0; at = $1; gsub("[^0-9a-f]", "", at); ++places }
   needed && /WARPGROUP.DEPBAR.LE gsb0, 0x0/ { close_place() }
   needed && /MUFU.EX2/ { ++count }

@@ -46,7 +46,7 @@ inline KernelStatus check_basics(const Kernel& kernel, const AttentionParams& p,
     return unsupported("%s: compute capability 90 required, given %d", context.compute_capability);
   }
   const bool base_is_bf16 = p.features & kBf16;
-  const DType base = base_is_bf16 ? DType::kBf16 : DType::kFp16;  // that of q, or beside q in e4m3
+  const DType base = base_is_bf16 ? DType::kBf16 : DType::kFp16;  // that of q, or beside q in 8 bits
   if (p.dtype_out != base) {
     return unsupported("%s: dtype_out %s required, given %s", dtype_name(base), dtype_name(p.dtype_out));
   }
@@ -73,14 +73,19 @@ inline KernelStatus check_shapes(const Kernel& kernel, const AttentionParams& p,
 /// 128, or 64 for kernels whose tiles have chunks of half the channels.
 inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p, KernelMessage* message,
                                   int chunk_bytes = kChunkBytes) {
-  const auto element = static_cast<int64_t>(dtype_size(p.dtype_k));
-  const int64_t unit = 16 / element, chunk = chunk_bytes / element;
-  const auto q_unit = static_cast<int64_t>(16 / dtype_size(p.dtype_q));
+  const auto elements = [](int64_t bytes, DType dtype) {
+    return bytes / static_cast<int64_t>(dtype_size(dtype));
+  };
+  const int64_t q = elements(16, p.dtype_q), k = elements(16, p.dtype_k), v = elements(16, p.dtype_v);
   const Stride strides[] = {
-      {"q_stride_token", p.q_stride_token, q_unit}, {"q_stride_head", p.q_stride_head, q_unit},
-      {"k_stride_token", p.k_stride_token, unit},   {"k_stride_head", p.k_stride_head, chunk},
-      {"v_stride_token", p.v_stride_token, unit},   {"v_stride_head", p.v_stride_head, chunk},
-      {"out_stride_token", p.out_stride_token, 8},  {"out_stride_head", p.out_stride_head, 8},
+      {"q_stride_token", p.q_stride_token, q},
+      {"q_stride_head", p.q_stride_head, q},
+      {"k_stride_token", p.k_stride_token, k},
+      {"k_stride_head", p.k_stride_head, elements(chunk_bytes, p.dtype_k)},
+      {"v_stride_token", p.v_stride_token, v},
+      {"v_stride_head", p.v_stride_head, elements(chunk_bytes, p.dtype_v)},
+      {"out_stride_token", p.out_stride_token, 8},
+      {"out_stride_head", p.out_stride_head, 8},
   };
   if (const KernelStatus s = check_strides(kernel, strides, message); s != KernelStatus::kOk) return s;
   if (p.features & kPackedKv) return KernelStatus::kOk;
@@ -98,27 +103,27 @@ inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p
   return KernelStatus::kOk;
 }
 
-/// The KvRows of K or of V, from its strides in elements.
-inline KvRows kv_rows_of(const AttentionParams& p, int64_t stride_block, int64_t stride_token,
+/// The KvRows of K or of V, from its type and its strides in elements.
+inline KvRows kv_rows_of(const AttentionParams& p, DType dtype, int64_t stride_block, int64_t stride_token,
                          int64_t stride_head, uint32_t chunk_bytes = kChunkBytes) {
-  const int64_t chunk_channels = chunk_bytes / static_cast<int64_t>(dtype_size(p.dtype_k));
+  const int64_t chunk_channels = chunk_bytes / static_cast<int64_t>(dtype_size(dtype));
   return {p.features & kPackedKv ? 0 : static_cast<int32_t>(stride_block / stride_token),
           static_cast<int32_t>(stride_head / chunk_channels)};
 }
 
-/// Chunks in one head's row of `head_dim` channels of K or V.
-inline uint32_t head_chunks_of(const AttentionParams& p, int head_dim, uint32_t chunk_bytes = kChunkBytes) {
-  return static_cast<uint32_t>(head_dim * dtype_size(p.dtype_k) / chunk_bytes);
+/// Chunks in one head's row of `head_dim` channels of K or V, which has type `dtype`.
+inline uint32_t head_chunks_of(DType dtype, int head_dim, uint32_t chunk_bytes = kChunkBytes) {
+  return static_cast<uint32_t>(head_dim * dtype_size(dtype) / chunk_bytes);
 }
 
 /// Number of chunks from the first head's first chunk to the last head's last one.
-inline uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows, int head_dim,
+inline uint64_t row_chunks_of(const AttentionParams& p, DType dtype, const KvRows& rows, int head_dim,
                               uint32_t chunk_bytes = kChunkBytes) {
   return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks +
-         head_chunks_of(p, head_dim, chunk_bytes);
+         head_chunks_of(dtype, head_dim, chunk_bytes);
 }
 
-/// Encodes the map of q, with dimensions (64 channels, head, token, chunk); a chunk of e4m3 has 128 channels.
+/// Encodes the map of q, with dimensions (64 channels, head, token, chunk); a chunk in 8 bits has 128 channels.
 /// A box is one chunk of `tokens` tokens of `heads` heads, heads within tokens. Returns false where the driver
 /// refuses.
 inline bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens,

@@ -72,6 +72,12 @@ __device__ __forceinline__ void pin(float (&values)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i])::"memory");
 }
 
+template <int kCount>
+__device__ __forceinline__ void pin(uint32_t (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(values[i])::"memory");
+}
+
 template <int kRows, int kColumns>
 __device__ __forceinline__ void pin(uint32_t (&values)[kRows][kColumns]) {
 #pragma unroll

@@ -1,7 +1,8 @@
 // Asynchronous matrix products of a warpgroup (4 warps). PTX ISA, "Asynchronous Warpgroup Level Matrix
 // Instructions".
 //
-// D (64 x N, fp32, in registers) += A (64 x 16) B (16 x N), 16-bit A and B; in e4m3 A (64 x 32) B (32 x N).
+// D (64 x N, fp32, in registers) += A (64 x 16) B (16 x N), 16-bit A and B; in e4m3 and int8 A (64 x 32) B (32 x
+// N), and D is int32 in int8.
 // Thread t of the warpgroup holds in d[4 * j + 2 * h + c] the element of row 16 * (t / 32) + (t % 32) / 4 + 8
 // * h and column 8 * j + 2 * (t % 4) + c. A 16-bit A operand in registers has the same layout, in pairs: word
 // 2 * j + h holds c = 0, 1 of j = 0, 1. So accumulators 8k .. 8k + 7 of one product, rounded in pairs, are the
@@ -174,7 +175,25 @@ ATTNBENCH_WGMMA(160, 80, "%80", "%81", "%82", "%83", "%84", "%85");
 ATTNBENCH_WGMMA(176, 88, "%88", "%89", "%90", "%91", "%92", "%93");
 ATTNBENCH_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100", "%101");
 ATTNBENCH_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133");
+#define ATTNBENCH_U8(i) "+r"(u[i]), "+r"(u[i + 1]), "+r"(u[i + 2]), "+r"(u[i + 3]), "+r"(u[i + 4]), "+r"(u[i + 5]), "+r"(u[i + 6]), "+r"(u[i + 7])
 // clang-format on
+
+/// The start value of wgmma_int8: the bits of a float, and their value.
+inline constexpr uint32_t kInt8Start = 0x4b400000;
+inline constexpr float kInt8StartValue = 12582912.0f;  // 1.5 * 2^23
+
+/// u (64 x 128) += A (64 x 32) B (32 x 128) in int8, both K-major in shared memory. If `u` held kInt8Start before
+/// the first product, then its words are the bits of the floats kInt8StartValue + sum, exactly, for any sum in
+/// [-2^22, 2^22).
+__device__ __forceinline__ void wgmma_int8(uint32_t (&u)[64], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" ATTNBENCH_NAMES64 "}, %64, %65, p;}\n"
+      : ATTNBENCH_U8(0), ATTNBENCH_U8(8), ATTNBENCH_U8(16), ATTNBENCH_U8(24), ATTNBENCH_U8(32),
+        ATTNBENCH_U8(40), ATTNBENCH_U8(48), ATTNBENCH_U8(56)
+      : "l"(a), "l"(b));
+}
+#undef ATTNBENCH_U8
 #undef ATTNBENCH_R0
 #undef ATTNBENCH_R1
 #undef ATTNBENCH_R2

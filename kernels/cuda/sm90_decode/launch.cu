@@ -62,12 +62,12 @@ bool is_for(const Instance& instance, const AttentionParams& p, Use use) {
 /// copied as 16-bit words of two channels each.
 bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
                    const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
-  const uint32_t chunks = hopper::head_chunks_of(p, p.head_dim);
-  *rows = hopper::kv_rows_of(p, stride_block, stride_token, stride_head);
+  const uint32_t chunks = hopper::head_chunks_of(p.dtype_k, p.head_dim);
+  *rows = hopper::kv_rows_of(p, p.dtype_k, stride_block, stride_token, stride_head);
   const int32_t keys = box_rows(instance, p);
   if (base == nullptr) base = p.q;  // no sequence has keys: the map is not used, but must have an address
   return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k),
-                                       hopper::row_chunks_of(p, *rows, p.head_dim), keys,
+                                       hopper::row_chunks_of(p, p.dtype_k, *rows, p.head_dim), keys,
                                        instance.chunk_copies && keys < instance.tile_tokens ? 1 : chunks);
 }
 

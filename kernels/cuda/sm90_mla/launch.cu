@@ -167,7 +167,7 @@ bool encode_keys(Maps::Keys* maps, const KernelParams& k, const AttentionParams&
                  uint32_t chunk_bytes) {
   const uint64_t row_bytes = p.k_stride_token * dtype_size(p.dtype_k);
   const uint64_t row_chunks =
-      hopper::row_chunks_of(p, k.kv_rows, p.head_dim) * (hopper::kChunkBytes / chunk_bytes);
+      hopper::row_chunks_of(p, p.dtype_k, k.kv_rows, p.head_dim) * (hopper::kChunkBytes / chunk_bytes);
   const void* keys = p.k != nullptr ? p.k : p.q;  // without keys the map is not used, but needs an address
   return hopper::encode_grouped_map(&maps->rows, p.dtype_k, keys, row_bytes, row_chunks, k.box_rows, chunks,
                                     chunk_bytes) &&
@@ -199,7 +199,7 @@ KernelParams params_of(const Instance& instance, const AttentionParams& p, const
   k.box_rows = kTileKeys / 2 * instance.cluster;
   while (k.block_table != nullptr && p.block_size % k.box_rows != 0) k.box_rows /= 2;
   k.by_block_size = Divisor(std::max(p.block_size, 1));
-  k.kv_rows = hopper::kv_rows_of(p, p.k_stride_block, p.k_stride_token, p.k_stride_head);
+  k.kv_rows = hopper::kv_rows_of(p, p.dtype_k, p.k_stride_block, p.k_stride_token, p.k_stride_head);
   k.group = p.num_heads_q / p.num_heads_kv;
   k.tile_heads = tiles.heads;
   k.tile_tokens = tiles.tokens;

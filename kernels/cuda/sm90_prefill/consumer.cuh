@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/named_barrier.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/sm90_prefill/epilogue.cuh"
+#include "kernels/cuda/sm90_prefill/key_scales.cuh"
 #include "kernels/cuda/sm90_prefill/shape.cuh"
 #include "kernels/cuda/sm90_prefill/softmax.cuh"
 
@@ -167,6 +168,20 @@ class Consumer {
     }
   }
 
+  /// Begins to read the scales of this thread's query rows, with time until describe_tile(). Rows past the
+  /// tile's last token are not read.
+  __device__ __forceinline__ void read_query_scales(const WorkItem& item) {
+    const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = thread_row_ + 8 * h;
+      const int token = token_of_row(p_, row);
+      const int64_t place = int64_t{item.q_row + token} * p_.descales.q_stride_outer +
+                            head_of_row(p_, rows, row) * p_.descales.q_stride_head;
+      int8_.scales.of_row[h] = token < item.q_tokens ? __ldg(p_.descales.q + place) : 1.0f;
+    }
+  }
+
   /// Computes what else there is to know of a tile, while its first products run.
   __device__ __forceinline__ void describe_tile(const WorkItem& item) {
     const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
@@ -179,6 +194,10 @@ class Consumer {
     }
     __syncwarp();
     if constexpr (kShape.eight_bit_kv) score_factor_ = p_.score_factor * own_scales(tile_).score;
+    if constexpr (kShape.int8_qk) {
+      int8_.factors = factors_of(int8_.scales, p_.score_factor);
+      int8_.signs = QuerySigns(int8_.scales);
+    }
   }
 
   /// After the products with K: releases K, and Q after a tile's last KV block. Masks the scores of block n_.
@@ -186,7 +205,13 @@ class Consumer {
   /// rest.
   template <bool kFirst>
   __device__ __forceinline__ void take_scores(Scores& s) {
-    hopper::pin(s);
+    if constexpr (kShape.int8_qk) {
+      hopper::pin(int8_.sums.words);
+      int8_.sums.scale(s, smem_.key_scales.scale[k_.stage()] + 2 * (lane_ % 4));
+      int8_.signs.apply(s);
+    } else {
+      hopper::pin(s);
+    }
     smem_.k_ring.release(k_, lane_);
     k_.advance();
     if constexpr (kShape.softcap) hopper::apply_tanh(s, tanh_factor());
@@ -207,9 +232,14 @@ class Consumer {
   }
 
   /// Factors of the current tile, as in KernelParams.
-  __device__ __forceinline__ float score_factor() const {
-    if constexpr (kShape.eight_bit_kv && !kShape.softcap) return score_factor_;
-    return p_.score_factor;
+  __device__ __forceinline__ auto score_factor() const {
+    if constexpr (kShape.int8_qk) {
+      return int8_.factors;
+    } else if constexpr (kShape.eight_bit_kv && !kShape.softcap) {
+      return score_factor_;
+    } else {
+      return p_.score_factor;
+    }
   }
   __device__ __forceinline__ float tanh_factor() const {
     if constexpr (kShape.eight_bit_kv) return p_.tanh_factor * own_scales(tile_).score;
@@ -230,18 +260,31 @@ class Consumer {
     return {smem_.v[v_.stage()], kShape.eight_bit_p ? 0 : D::kAtomBytes};
   }
 
-  /// Issues S = Q K^T. Both are K-major: a step of 16 channels, or 32 in e4m3, is 32 bytes within the
+  /// Prepares for the next products with K: in int8 they add to a start value.
+  __device__ __forceinline__ void clear_sums() {
+    if constexpr (kShape.int8_qk) int8_.sums.clear();
+  }
+
+  /// Issues S = Q K^T. Both are K-major: a step of 16 channels, or 32 in 8 bits, is 32 bytes within the
   /// swizzled row.
-  __device__ __forceinline__ void issue_scores(Scores& s, const QTile& q, const KTile& k) const {
+  __device__ __forceinline__ void issue_scores(Scores& s, const QTile& q, const KTile& k) {
     constexpr int kStepsPerChunk = D::kChunkBytes / 32;
-    hopper::pin(s);
+    if constexpr (kShape.int8_qk) {
+      hopper::pin(int8_.sums.words);
+    } else {
+      hopper::pin(s);
+    }
     hopper::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kStepsPerChunk * D::kChunks; ++i) {
       const int chunk = i / kStepsPerChunk;
       const int in_row = i % kStepsPerChunk * 32;
-      hopper::Wgmma<kShape.block_n>::template from_shared<D::kScoreMath>(
-          s, q.at(chunk * D::kQChunkBytes + in_row), k.at(chunk * D::kAtomBytes + in_row), i > 0);
+      const uint64_t a = q.at(chunk * D::kQChunkBytes + in_row), b = k.at(chunk * D::kAtomBytes + in_row);
+      if constexpr (kShape.int8_qk) {
+        hopper::wgmma_int8(int8_.sums.words, a, b);
+      } else {
+        hopper::Wgmma<kShape.block_n>::template from_shared<D::kScoreMath>(s, a, b, i > 0);
+      }
     }
     hopper::wgmma_commit();
   }
@@ -302,6 +345,8 @@ class Consumer {
   /// Computes S of a tile's first KV block, and its weights.
   __device__ __forceinline__ void start(Scores& s, Outputs& o, Weights& weights, const WorkItem& item) {
     begin_outputs(o);
+    clear_sums();
+    if constexpr (kShape.int8_qk) read_query_scales(item);
     await_k();
     issue_scores(s, q_tile(), k_tile());
     describe_tile(item);
@@ -309,6 +354,7 @@ class Consumer {
     hopper::wgmma_wait<0>();
     take_scores<true>(s);
     softmax_.begin<D::kMath>(weights, s, score_factor(), seen);
+    clear_sums();
   }
 
   /// Computes the last O += P V of a tile and stores its rows.
@@ -345,10 +391,12 @@ class Consumer {
     if constexpr (D::kTwoWeights) {
       moved = softmax_.add<D::kMath>(next, s, score_factor(), shrink);
       hopper::pin(next);
+      clear_sums();
       await_outputs(o);
     } else {
       await_outputs(o);
       moved = softmax_.add<D::kMath>(weights, s, score_factor(), shrink);
+      clear_sums();
     }
     if (__builtin_expect(moved, 0)) rescale(o[0], shrink);
   }
@@ -388,6 +436,7 @@ class Consumer {
       finish(o, weights, tile);
       return false;
     }
+    if constexpr (kShape.int8_qk) read_query_scales(item);
     issue_step(s, o, weights);
     const OnlineSoftmax ended = softmax_;
     describe_tile(item);
@@ -398,6 +447,7 @@ class Consumer {
       Weights next;
       softmax_.begin<D::kMath>(next, s, score_factor(), seen);
       hopper::pin(next);
+      clear_sums();
       await_outputs(o);
       store_rows<kShape>(p_, own_rows(tile), thread_row_, o[0], ended, out_factor(tile), lane_);
       replace(weights, next);
@@ -405,6 +455,7 @@ class Consumer {
       await_outputs(o);
       store_rows<kShape>(p_, own_rows(tile), thread_row_, o[0], ended, out_factor(tile), lane_);
       softmax_.begin<D::kMath>(weights, s, score_factor(), seen);
+      clear_sums();
     }
     begin_outputs(o);
     return true;
@@ -417,13 +468,14 @@ class Consumer {
   const int first_row_;   ///< first row of the warpgroup in the tile
   const int thread_row_;  ///< first row of this thread; the second is 8 further on
   hopper::RingPlace<kShape.q_stages> q_;
-  hopper::RingPlace<kKStages> k_;
+  hopper::RingPlace<D::kKStages> k_;
   hopper::RingPlace<D::kVStages> v_;
   int n_;               ///< KV block of the last scores
   int n_begin_;         ///< last KV block of their tile
   int tile_ = 0;        ///< which of own_rows() belongs to that tile
   int accumulate_ = 0;  ///< 0: the next products with V overwrite their sums; with kSums = 2 always
   float score_factor_;  ///< of the current tile, with eight_bit_kv and without softcap
+  [[no_unique_address]] std::conditional_t<kShape.int8_qk, Int8State, Nothing> int8_;
   Visibility<kShape> visibility_;
   OnlineSoftmax softmax_;
 };

@@ -125,7 +125,7 @@ class Gatherer {
   const int lane_;
   int row_;            ///< of this lane, in each group of 8
   uint32_t in_group_;  ///< where its first unit lies there
-  hopper::RingPlace<kIsV ? D::kVStages : kKStages> place_;
+  hopper::RingPlace<kIsV ? D::kVStages : D::kKStages> place_;
 };
 
 }  // namespace attnbench::sm90_prefill

@@ -9,6 +9,7 @@
 #include "kernels/cuda/sm90_prefill/convert.cuh"
 #include "kernels/cuda/sm90_prefill/gather.cuh"
 #include "kernels/cuda/sm90_prefill/instances.h"
+#include "kernels/cuda/sm90_prefill/key_scales.cuh"
 #include "kernels/cuda/sm90_prefill/producer.cuh"
 
 namespace attnbench::sm90_prefill {
@@ -52,6 +53,8 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
       } else {
         Gatherer<kShape, true>(p, smem, threadIdx.x % 32).run();
       }
+    } else if constexpr (kShape.int8_qk) {
+      if (warp == kKeyScaleWarp) KeyScaleLoader<kShape>(p, smem, threadIdx.x % 32).run();
     }
   } else if (D::kHasConverterGroup && warp_group > D::kConsumers) {
     if constexpr (D::kHasConverterGroup) {

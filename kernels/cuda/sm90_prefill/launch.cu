@@ -11,6 +11,7 @@
 #include "kernels/cuda/sm90_prefill/cascade.h"
 #include "kernels/cuda/sm90_prefill/merge_splits.h"
 #include "kernels/cuda/sm90_prefill/prepare.h"
+#include "kernels/cuda/sm90_prefill/requirements.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
 #include "kernels/cuda/sm90_prefill/split.h"
 
@@ -91,8 +92,7 @@ bool cascade_pays(const Instance& instance, const AttentionParams& p) {
   if (p.max_seqlen_q > tokens_per_tile(instance, p) || max_items(instance, p) >= kSuffixState / 4)
     return false;
   const int64_t keys = p.shared_prefix / instance.block_n * instance.block_n;
-  const auto key_bytes = static_cast<int64_t>((p.head_dim + p.head_dim_v) * dtype_size(p.dtype_k));
-  return keys * (p.batch - 1) * p.num_heads_kv * key_bytes >= kLeastSpared;
+  return keys * (p.batch - 1) * p.num_heads_kv * token_bytes(p) >= kLeastSpared;
 }
 
 /// Whether a launch of `instance` needs no kernel before it, because blocks find all works by themselves: by what
@@ -109,11 +109,6 @@ bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t 
 hopper::Plans& plans() {
   static hopper::Plans all;
   return all;
-}
-
-/// Whether pages are too small for copies of 8 rows, or of another number of rows.
-bool has_small_pages(const AttentionParams& p) {
-  return (p.features & kPagedKv) != 0 && p.block_size % hopper::kGroupRows != 0;
 }
 
 /// Keys per copy: as many as possible where pages allow it, else the largest power of two that divides both.
@@ -138,18 +133,18 @@ int32_t window_shift(const Instance& instance, const AttentionParams& p) {
 
 /// Encodes the maps of K or V. `rows` receives how their coordinates count blocks and heads.
 bool encode_kv_maps(KvMaps* maps, KvRows* rows, const Instance& instance, const AttentionParams& p,
-                    const void* base, int head_dim, int64_t stride_block, int64_t stride_token,
+                    const void* base, DType dtype, int head_dim, int64_t stride_block, int64_t stride_token,
                     int64_t stride_head) {
   const auto chunk_bytes = static_cast<uint32_t>(instance.chunk_bytes);
-  const uint32_t chunks = hopper::head_chunks_of(p, head_dim, chunk_bytes);
-  *rows = hopper::kv_rows_of(p, stride_block, stride_token, stride_head, chunk_bytes);
-  const uint64_t row_chunks = hopper::row_chunks_of(p, *rows, head_dim, chunk_bytes);
+  const uint32_t chunks = hopper::head_chunks_of(dtype, head_dim, chunk_bytes);
+  *rows = hopper::kv_rows_of(p, dtype, stride_block, stride_token, stride_head, chunk_bytes);
+  const uint64_t row_chunks = hopper::row_chunks_of(p, dtype, *rows, head_dim, chunk_bytes);
   if (base == nullptr) base = p.q;  // no sequence has keys: the map is not used, but must have an address
-  const uint64_t row_bytes = stride_token * dtype_size(p.dtype_k);
-  return hopper::encode_grouped_map(&maps->whole, p.dtype_k, base, row_bytes, row_chunks,
-                                    box_rows(instance, p), chunks, chunk_bytes) &&
-         hopper::encode_row_window_map(&maps->window, p.dtype_k, base, row_bytes, row_chunks,
-                                       hopper::kGroupRows, chunks, chunk_bytes);
+  const uint64_t row_bytes = stride_token * dtype_size(dtype);
+  return hopper::encode_grouped_map(&maps->whole, dtype, base, row_bytes, row_chunks, box_rows(instance, p),
+                                    chunks, chunk_bytes) &&
+         hopper::encode_row_window_map(&maps->window, dtype, base, row_bytes, row_chunks, hopper::kGroupRows,
+                                       chunks, chunk_bytes);
 }
 
 GatheredRows gathered_rows(const AttentionParams& p, const void* base, const KvRows& rows,
@@ -175,6 +170,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (const KernelStatus s = hopper::check_basics(kAttention, p, *context, message); s != KernelStatus::kOk) {
     return s;
   }
+  if (const KernelStatus s = check_int8(p, message); s != KernelStatus::kOk) return s;
   const Instance* instance = find_instance(p);
   if (instance == nullptr && has_small_pages(p) &&
       ((p.features & kE4m3Kv) || p.softcap > 0.0f ||
@@ -202,19 +198,12 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
       s != KernelStatus::kOk) {
     return s;
   }
-  if ((p.features & kContiguousKv) &&
-      p.k_stride_block / p.k_stride_token != p.v_stride_block / p.v_stride_token) {
-    return unsupported(
-        "sm90_prefill: rows of the cache as long in K as in V required, given %lld and %lld tokens",
-        static_cast<long long>(p.k_stride_block / p.k_stride_token),
-        static_cast<long long>(p.v_stride_block / p.v_stride_token));
-  }
-  return KernelStatus::kOk;
+  return check_cache_rows(p, message);
 }
 
 Numerics numerics(const OpParams* op) {
   const AttentionParams& p = op->attention;
-  Numerics n{.p_type = p.dtype_q, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
+  Numerics n{.p_type = p.dtype_out, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
   if ((p.features & kE4m3Kv) == 0) return n;
   n.p_type = DType::kFp16;
   if (p.dtype_q != DType::kE4m3) return n;
@@ -273,9 +262,10 @@ KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, Kern
 /// Whether `instance` has the types, the head_dim, the softcap and the way to load pages of `p`.
 bool fits(const Instance& instance, const AttentionParams& p) {
   return instance.dtype == p.dtype_out && instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
-         instance.eight_bit_q == (p.dtype_q == DType::kE4m3) && instance.head_dim == p.head_dim &&
-         instance.head_dim_v == p.head_dim_v && instance.softcap == (p.softcap > 0.0f) &&
-         instance.gathers == has_small_pages(p);
+         instance.eight_bit_q == (p.dtype_q == DType::kE4m3) &&
+         instance.int8_qk == (p.dtype_k == DType::kInt8) && instance.int8_qk == (p.dtype_q == DType::kInt8) &&
+         instance.head_dim == p.head_dim && instance.head_dim_v == p.head_dim_v &&
+         instance.softcap == (p.softcap > 0.0f) && instance.gathers == has_small_pages(p);
 }
 
 }  // namespace
@@ -336,7 +326,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   KernelParams& k = launch->params;
   k = {};
   k.schedule = reinterpret_cast<Schedule*>(workspace);
-  k.kv_budget = {kv_budget_bytes, static_cast<int32_t>((p.head_dim + p.head_dim_v) * dtype_size(p.dtype_k))};
+  k.kv_budget = {kv_budget_bytes, static_cast<int32_t>(token_bytes(p))};
   k.num_head_tiles = p.num_heads_q / heads;
   k.head_tiles_per_kv_head = k.num_head_tiles / p.num_heads_kv;
   k.by_head_tiles_per_kv_head = Divisor(k.head_tiles_per_kv_head);
@@ -371,7 +361,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     k.suffix_row = layout.suffix_row;
   }
 
-  k.descales = {p.dtype_q == DType::kE4m3 ? p.q_descale : nullptr,
+  k.descales = {dtype_size(p.dtype_q) == 1 ? p.q_descale : nullptr,
                 p.k_descale,
                 p.v_descale,
                 p.q_descale_stride_outer,
@@ -381,18 +371,19 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                 p.v_descale_stride_outer,
                 p.v_descale_stride_head,
                 p.cu_seqlens_q,
-                p.batch};
+                p.batch,
+                p.k_descale_stride_block};
 
   Maps& maps = launch->maps;
   const auto chunk_bytes = static_cast<uint32_t>(instance.chunk_bytes);
   if (!hopper::encode_q_map(&maps.q, p, heads, tokens, chunk_bytes) ||
-      !encode_kv_maps(&maps.k, &k.k_rows, instance, p, p.k, p.head_dim, p.k_stride_block, p.k_stride_token,
-                      p.k_stride_head) ||
-      !encode_kv_maps(&maps.v, &k.v_rows, instance, p, p.v, p.head_dim_v, p.v_stride_block, p.v_stride_token,
-                      p.v_stride_head) ||
+      !encode_kv_maps(&maps.k, &k.k_rows, instance, p, p.k, p.dtype_k, p.head_dim, p.k_stride_block,
+                      p.k_stride_token, p.k_stride_head) ||
+      !encode_kv_maps(&maps.v, &k.v_rows, instance, p, p.v, p.dtype_v, p.head_dim_v, p.v_stride_block,
+                      p.v_stride_token, p.v_stride_head) ||
       !hopper::encode_row_window_map(
           &maps.v_row, p.dtype_v, p.v != nullptr ? p.v : p.q, p.v_stride_token * dtype_size(p.dtype_v),
-          hopper::row_chunks_of(p, k.v_rows, p.head_dim_v, chunk_bytes), 1, 1, chunk_bytes)) {
+          hopper::row_chunks_of(p, p.dtype_v, k.v_rows, p.head_dim_v, chunk_bytes), 1, 1, chunk_bytes)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 
@@ -471,7 +462,8 @@ constexpr const char* kShapes =
     "head_dim 64, 96, 128, 192, 256, or 192 with head_dim_v 128; block_size a multiple of 8, at head_dim 64, "
     "128 and 256 any";
 constexpr uint64_t kFeatures = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap |
-                               kSinks | kBf16 | kFp16 | kE4m3Kv | kE4m3Q | kPartialKv | kHeadDimV;
+                               kSinks | kBf16 | kFp16 | kE4m3Kv | kE4m3Q | kInt8K | kInt8Q | kPartialKv |
+                               kHeadDimV;
 
 const Kernel kAttention{
     .abi_version = kKernelAbiVersion,

@@ -131,9 +131,9 @@ struct SeqArrays {
   KvBases kv_bases;
 };
 
-/// Descales of e4m3 inputs, as in AttentionParams, and what leads from a tile to its sequence.
+/// Descales of e4m3 and int8 inputs, as in AttentionParams, and what leads from a tile to its sequence.
 struct DescaleParams {
-  const float* q;  ///< null: q is not e4m3
+  const float* q;  ///< null: q is of 16 bits
   const float* k;
   const float* v;
   int64_t q_stride_outer, q_stride_head;
@@ -141,6 +141,7 @@ struct DescaleParams {
   int64_t v_stride_outer, v_stride_head;
   const int32_t* cu_seqlens_q;
   int32_t batch;
+  int64_t k_stride_block;  ///< int8 only
 };
 
 /// K or V in memory, for the gathering warps (gather.cuh).
@@ -153,6 +154,9 @@ struct GatheredRows {
 
 /// The scheduling warp, which draws work. It is in the producers' warpgroup.
 inline constexpr int kSchedulingWarp = 1;
+
+/// The warp beside it that loads the scales of int8 keys.
+inline constexpr int kKeyScaleWarp = 2;
 
 /// By-value parameter of the attention kernel.
 struct KernelParams {
@@ -214,7 +218,7 @@ struct KernelParams {
     GatheredRows k, v;
   } gathered;  ///< for instances with Shape::gathers
 
-  DescaleParams descales;  ///< for instances with Shape::eight_bit_kv
+  DescaleParams descales;  ///< for instances with Shape::eight_bit_kv or Shape::int8_qk
 };
 
 /// Token of a tile's row: row / heads_per_tile by multiplication, exact while row * heads_per_tile < 2^16.

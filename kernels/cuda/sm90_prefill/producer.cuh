@@ -258,7 +258,7 @@ class KvLoader {
   const int lane_;
   const int boxes_;     ///< copies of a part, each of all its chunks
   const int lane_row_;  ///< row in the tile of this lane's copy
-  hopper::RingPlace<D::kConvertsK ? D::kLandedStages : kKStages> k_;
+  hopper::RingPlace<D::kConvertsK ? D::kLandedStages : D::kKStages> k_;
   hopper::RingPlace<kShape.eight_bit_kv ? D::kLandedStages : D::kVStages> v_;
   PagesBefore pages_;
 };

@@ -31,13 +31,13 @@ struct Shape {
   bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
   bool eight_bit_q = false;   ///< q in e4m3 and Q K^T too; requires eight_bit_kv
   bool eight_bit_p = false;   ///< P in e4m3 and P V too; requires eight_bit_q
+  bool int8_qk = false;       ///< q and K in int8 and Q K^T too, V in 16 bits (key_scales.cuh)
   bool gathers = false;       ///< for pages of any size: warps gather K and V row by row (gather.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
   int guest_registers = 0;
 };
 
-inline constexpr int kKStages = 2;
 inline constexpr int kSharedBytes = 227 * 1024;  ///< most shared memory of a block
 
 template <Shape kShape>
@@ -53,14 +53,18 @@ struct Derived {
   static constexpr bool kHasConverterGroup = kConverters == 4;
   static constexpr bool kConvertsK = kShape.eight_bit_kv && !kShape.eight_bit_q;      ///< V always
   static constexpr int kTileConverters = kConvertsK ? kConverters / 2 : kConverters;  ///< that share a tile
-  static constexpr int kGatherers = kShape.gathers ? 2 : 0;  ///< warps of the producers' warpgroup
+  /// Warps of the producers' warpgroup that take items beside the first one: they gather K and V, or load the
+  /// scales of K.
+  static constexpr int kFollowers = kShape.gathers ? 2 : kShape.int8_qk ? 1 : 0;
+  static constexpr int kKStages = kShape.int8_qk ? 4 : 2;
   static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasConverterGroup);
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
   /// A chunk is a swizzled row: 128 bytes, or 64 where 128 do not divide the row (head_dim 96).
   static constexpr int kChunkBytes =
       kShape.head_dim % hopper::kChunkChannels == 0 ? hopper::kChunkBytes : hopper::kChunkBytes / 2;
-  static constexpr int kChunks = kShape.head_dim * (kShape.eight_bit_q ? 1 : 2) / kChunkBytes;
+  static constexpr int kChunks =
+      kShape.head_dim * (kShape.eight_bit_q || kShape.int8_qk ? 1 : 2) / kChunkBytes;
   static constexpr int kChunksV = kDimV * 2 / kChunkBytes;
   static constexpr int kQChunkBytes = kShape.block_m * kChunkBytes;
   static constexpr int kAtomBytes = hopper::kGroupRows * kChunkBytes;
@@ -72,9 +76,11 @@ struct Derived {
   static constexpr int kVBytes =
       kShape.eight_bit_p ? kDimV * hopper::kChunkBytes : kShape.block_n / hopper::kGroupRows * kVGroupBytes;
   static constexpr DType kWide = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
-  static constexpr DType kScoreMath = kShape.eight_bit_q ? DType::kE4m3 : kWide;  ///< of Q K^T
-  static constexpr DType kMath = kShape.eight_bit_p ? DType::kE4m3 : kWide;       ///< of P V
-  static constexpr int kStepKeys = kShape.eight_bit_p ? 32 : 16;  ///< of one instruction of P V
+  static constexpr DType kScoreMath = kShape.eight_bit_q ? DType::kE4m3
+                                      : kShape.int8_qk   ? DType::kInt8
+                                                         : kWide;              ///< of Q K^T
+  static constexpr DType kMath = kShape.eight_bit_p ? DType::kE4m3 : kWide;  ///< of P V
+  static constexpr int kStepKeys = kShape.eight_bit_p ? 32 : 16;             ///< of one instruction of P V
 
   // A tile of K or V as the copy engine brings it: in kParts parts of neighbouring rows, each with its own
   // buffer. e4m3 rows have half as many chunks. Two parts in two buffers hide the latency of a copy where
@@ -82,8 +88,9 @@ struct Derived {
   static constexpr int kParts = kShape.eight_bit_kv && !kShape.eight_bit_p ? 2 : 1;
   static constexpr int kPartRows = kShape.block_n / kParts;
   template <bool kIsV>
-  static constexpr int kLandedChunks = (kIsV ? kDimV : kShape.head_dim) *
-                                       (kShape.eight_bit_kv ? 1 : 2) / kChunkBytes;
+  static constexpr int kLandedChunks =
+      (kIsV ? kDimV : kShape.head_dim) *
+      (kShape.eight_bit_kv || (kShape.int8_qk && !kIsV) ? 1 : 2) / kChunkBytes;
   template <bool kIsV>
   static constexpr int kLandedGroupBytes = kLandedChunks<kIsV>* kAtomBytes;
   template <bool kIsV>
@@ -92,6 +99,7 @@ struct Derived {
   static constexpr int kLandedStages = kConvertsK ? 2 : kShape.eight_bit_p ? 3 : 4;
   static constexpr int kLandedBytes =
       kShape.eight_bit_kv ? kLandedStages * (kPartBytes<true> + (kConvertsK ? kPartBytes<false> : 0)) : 0;
+  static constexpr int kKeyScaleBytes = kShape.int8_qk ? kKStages * kShape.block_n * 4 : 0;
   static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
@@ -118,7 +126,8 @@ struct Derived {
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
   /// holds it and softmax runs beside the products with V (head_dim 64 is slower with it).
   static constexpr int kVStages = kTwoWeights && kShape.q_stages * kQBytes + kKStages * kKBytes +
-                                                         3 * kVBytes + kLandedBytes + kOtherBytes <=
+                                                         3 * kVBytes + kLandedBytes + kKeyScaleBytes +
+                                                         kOtherBytes <=
                                                      kSharedBytes
                                       ? 3
                                       : 2;
@@ -133,6 +142,10 @@ struct Derived {
   static_assert(kShape.split || !kShape.cascade);
   // e4m3 rows have at least 128 bytes.
   static_assert(!kShape.eight_bit_kv || (kShape.head_dim >= 128 && kShape.masked && !kHasGuests));
+  // Rows of int8 have 128 bytes, and sums of 128 products fit the start value (key_scales.cuh).
+  static_assert(!kShape.int8_qk ||
+                (kShape.head_dim == 128 && kDimV == 128 && kShape.masked && !kShape.softcap &&
+                 !kShape.split && !kShape.eight_bit_kv && !kShape.gathers && !kHasGuests));
   static_assert(!kShape.gathers || (kShape.masked && !kShape.eight_bit_kv && !kHasGuests));
   static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.eight_bit_p));
   static_assert(!kShape.eight_bit_p || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
@@ -144,8 +157,8 @@ constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
   return {kShape.dtype,       kShape.head_dim, D::kDimV,       kShape.masked,       kShape.softcap,
           kShape.short_tiles, kShape.split,    kShape.cascade, kShape.eight_bit_kv, kShape.eight_bit_q,
-          kShape.eight_bit_p, kShape.gathers,  kShape.block_m, kShape.block_n,      D::kPartRows,
-          D::kChunkBytes,     launch};
+          kShape.eight_bit_p, kShape.int8_qk,  kShape.gathers, kShape.block_m,      kShape.block_n,
+          D::kPartRows,       D::kChunkBytes,  launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
@@ -198,7 +211,15 @@ struct LandedParts {
 
 struct Nothing {};
 
-/// Shared memory. Q is [chunks][rows][128 bytes], where a chunk is 64 channels, or 128 in e4m3. K and V are
+/// The scales of the keys in each stage of K's ring (key_scales.cuh), and no member elsewhere.
+template <Shape kShape, bool kHas = kShape.int8_qk>
+struct KeyScales {};
+template <Shape kShape>
+struct KeyScales<kShape, true> {
+  alignas(16) float scale[Derived<kShape>::kKStages][kShape.block_n];
+};
+
+/// Shared memory. Q is [chunks][rows][128 bytes], where a chunk is 64 channels, or 128 in 8 bits. K and V are
 /// [groups of 8 rows][chunks][8 rows][128 bytes], so that one copy brings rows with all their chunks to one
 /// place. V in e4m3 is [channels][128 bytes], a byte for each key, in the order of transpose_tile (convert.cuh).
 /// All have the 128-byte swizzle and are aligned to its atom. At head_dim 96 chunks are 32 channels in 64
@@ -207,21 +228,22 @@ template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
   uint8_t q[kShape.q_stages][D::kQBytes];
-  uint8_t k[kKStages][D::kKBytes];
+  uint8_t k[D::kKStages][D::kKBytes];
   uint8_t v[D::kVStages][D::kVBytes];
   [[no_unique_address]] std::conditional_t<D::kConvertsK, LandedParts<kShape, false>, Nothing> landed_k;
   [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, LandedParts<kShape, true>, Nothing> landed_v;
 
   WorkItem item[kShape.q_stages];  ///< is published together with q
-  WorkItem next_item;  ///< from the scheduling warp to the first producer warp, and to gathering warps
-  Notes notes;         ///< the scheduling warp's own
+  WorkItem next_item;              ///< from the scheduling warp to the first producer warp and its followers
+  Notes notes;                     ///< the scheduling warp's own
   TileRows rows[D::kConsumerWarps][2];  ///< each warp's own, of the tiles it works on, until they are stored
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Mbarrier next_full, next_empty;
   hopper::Ring<kShape.q_stages> q_ring;
-  hopper::Ring<kKStages> k_ring;
+  hopper::Ring<D::kKStages> k_ring;
   hopper::Ring<D::kVStages> v_ring;
   [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, Landing<kShape>, Nothing> landing;
+  [[no_unique_address]] KeyScales<kShape> key_scales;  ///< are published together with k
 
   /// Zeroes the rows of Q from `used` on, which no copy writes. Otherwise they may hold NaN, and then every
   /// KV block is weighed twice. All threads call it. Products see the zeros after a barrier of the block.
@@ -240,13 +262,14 @@ struct alignas(1024) SharedMemory {
 
   __device__ void init_barriers() {
     next_full.init(1);
-    next_empty.init(1 + D::kGatherers);
+    next_empty.init(1 + D::kFollowers);
     // The copy engine's producer announces each part of a tile, or each warp that has converted a share of it.
+    // The warp that loads the scales of K announces them on the barrier of K.
     constexpr int kOfQ = kShape.eight_bit_kv ? D::kConverters : 1;
-    constexpr int kOfK = D::kConvertsK ? D::kTileConverters : D::kParts;
+    constexpr int kOfK = D::kConvertsK ? D::kTileConverters : D::kParts + (kShape.int8_qk ? 1 : 0);
     constexpr int kOfV = kShape.eight_bit_kv ? D::kTileConverters : 1;
     for (int i = 0; i < kShape.q_stages; ++i) q_ring.init(i, D::kConsumerWarps, kOfQ);
-    for (int i = 0; i < kKStages; ++i) k_ring.init(i, D::kConsumerWarps, kOfK);
+    for (int i = 0; i < D::kKStages; ++i) k_ring.init(i, D::kConsumerWarps, kOfK);
     for (int i = 0; i < D::kVStages; ++i) v_ring.init(i, D::kConsumerWarps, kOfV);
     if constexpr (kShape.eight_bit_kv) landing.init_barriers();
   }

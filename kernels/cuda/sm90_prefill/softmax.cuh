@@ -40,8 +40,17 @@ struct BlockKeys {
   int until;      ///< up to here some row of the warp sees the keys
 };
 
+/// Factors of the scores of a thread's two rows, where rows have scales of their own.
+struct RowFactors {
+  float of_row[2];
+};
+
+/// The factor of row h: its own, or one for all rows.
+__device__ __forceinline__ float factor_of(const RowFactors& factors, int h) { return factors.of_row[h]; }
+__device__ __forceinline__ float factor_of(float factor, int) { return factor; }
+
 /// State of two rows: a reference score, in units of raw scores, and the sum of weights 2^(factor * (s -
-/// reference)) of this lane's keys, factor > 0.
+/// reference)) of this lane's keys, factor > 0. `Factor` is float or RowFactors.
 ///
 /// The reference need not be the greatest score: any that keeps weights from overflowing gives the same
 /// quotient. So it is the greatest score of the first block in which the row sees a key, and moves only when
@@ -63,8 +72,8 @@ struct OnlineSoftmax {
   /// Turns the scores of a tile's first KV block into weights. Rows see the keys below `seen`, and the scores
   /// are masked here. Keys that no row of the warp sees cost nothing; in a causal tile these are half of the
   /// first block.
-  template <DType kType, int kSteps, int kCount>
-  __device__ __forceinline__ void begin(uint32_t (&weights)[kSteps][4], float (&s)[kCount], float factor,
+  template <DType kType, int kSteps, int kCount, class Factor>
+  __device__ __forceinline__ void begin(uint32_t (&weights)[kSteps][4], float (&s)[kCount], Factor factor,
                                         const BlockKeys& seen) {
     float block_max[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
 #pragma unroll
@@ -86,7 +95,7 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) {
       const float block = hopper::quad_reduce(fmaxf(block_max[h][0], block_max[h][1]),
                                               [](float a, float b) { return fmaxf(a, b); });
-      offset[h] = kLift<kType> - block * factor;
+      offset[h] = kLift<kType> - block * factor_of(factor, h);
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
     }
     float part[2][2] = {};
@@ -96,8 +105,8 @@ struct OnlineSoftmax {
 #pragma unroll
         for (int i = g; i < g + kGroup && i < kCount; i += 2) {
           const int h = row_of(i);
-          const float low = hopper::exp2_approx(fmaf(s[i], factor, usable[h]));
-          const float high = hopper::exp2_approx(fmaf(s[i + 1], factor, usable[h]));
+          const float low = hopper::exp2_approx(fmaf(s[i], factor_of(factor, h), usable[h]));
+          const float high = hopper::exp2_approx(fmaf(s[i + 1], factor_of(factor, h), usable[h]));
           part[h][0] += low;
           part[h][1] += high;
           pack_weights<kType>(weights, i, low, high);
@@ -114,8 +123,8 @@ struct OnlineSoftmax {
   /// Turns the scores of a further KV block into weights. Returns true, in the whole warp, where a reference
   /// moved. Then what was summed over previous blocks must be multiplied by `shrink`, which is not set
   /// otherwise.
-  template <DType kType, int kSteps, int kCount>
-  __device__ __forceinline__ bool add(uint32_t (&weights)[kSteps][4], const float (&s)[kCount], float factor,
+  template <DType kType, int kSteps, int kCount, class Factor>
+  __device__ __forceinline__ bool add(uint32_t (&weights)[kSteps][4], const float (&s)[kCount], Factor factor,
                                       float (&shrink)[2]) {
     float block_sum[2];
     bool heavy[2];
@@ -172,16 +181,16 @@ struct OnlineSoftmax {
 
   /// Computes weights relative to the reference behind `offsets`, rounded in pairs to the A operands of the
   /// product with V (wgmma.cuh), and their sum before rounding.
-  template <DType kType, int kSteps, int kCount>
+  template <DType kType, int kSteps, int kCount, class Factor>
   __device__ __forceinline__ void weigh(uint32_t (&weights)[kSteps][4], const float (&s)[kCount],
-                                        float factor, const float (&offsets)[2],
+                                        Factor factor, const float (&offsets)[2],
                                         float (&block_sum)[2]) const {
     float part[2][2];
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) {
       const int h = row_of(i);
-      const float low = hopper::exp2_approx(fmaf(s[i], factor, offsets[h]));
-      const float high = hopper::exp2_approx(fmaf(s[i + 1], factor, offsets[h]));
+      const float low = hopper::exp2_approx(fmaf(s[i], factor_of(factor, h), offsets[h]));
+      const float high = hopper::exp2_approx(fmaf(s[i + 1], factor_of(factor, h), offsets[h]));
       part[h][0] = i < 4 ? low : part[h][0] + low;
       part[h][1] = i < 4 ? high : part[h][1] + high;
       pack_weights<kType>(weights, i, low, high);
@@ -192,8 +201,8 @@ struct OnlineSoftmax {
 
   /// Moves the reference of the rows that some lane calls heavy to the greatest score so far. `usable`
   /// receives the offsets, 0 where a row has none yet. Older weights shrink by `shrink`.
-  template <DType kType, int kCount>
-  __device__ __forceinline__ void rebase(const float (&s)[kCount], float factor, const bool (&heavy)[2],
+  template <DType kType, int kCount, class Factor>
+  __device__ __forceinline__ void rebase(const float (&s)[kCount], Factor factor, const bool (&heavy)[2],
                                          float (&usable)[2], float (&shrink)[2]) {
     float block_max[2][2] = {{s[0], s[1]}, {s[2], s[3]}};  // two chains per row
 #pragma unroll
@@ -207,7 +216,7 @@ struct OnlineSoftmax {
       const bool moves =
           hopper::quad_reduce(heavy[h] ? 1.0f : 0.0f, [](float a, float b) { return a + b; }) > 0.0f;
       const float previous = offset[h];
-      if (moves) offset[h] = fminf(previous, kLift<kType> - block * factor);
+      if (moves) offset[h] = fminf(previous, kLift<kType> - block * factor_of(factor, h));
       // No key seen yet: all weights become 2^-inf = 0, not 2^(inf - inf).
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
       shrink[h] = moves ? hopper::exp2_approx(usable[h] - previous) : 1.0f;
