@@ -1,5 +1,5 @@
-// The order of work of a launch of at most 32 sequences. A warp finds it by itself, with a sequence per lane,
-// so that there is no list to wait for.
+// The order of work of a launch without a list. A warp finds it by itself, with a sequence per lane: 32
+// sequences at a time, a *window*.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -46,9 +46,8 @@ __device__ __forceinline__ int draw_and_wrap(Schedule& schedule, int works, int 
   return gridDim.x + __shfl_sync(~0u, drawn, 0);
 }
 
-/// True if the launch needs no list, because keys and values of a head fit the budget, so that there are no
-/// groups. The host has checked the number of sequences (kMaxFewSequences). Both device kernels call this,
-/// and so decide alike.
+/// True if a launch of at most kMaxFewSequences sequences needs no list, because keys and values of a head fit
+/// the budget, so that there are no groups. Both device kernels call this, and so decide alike.
 __device__ __forceinline__ bool needs_no_list(int32_t total_keys, const KvBudget& budget) {
   return static_cast<int64_t>(total_keys) * budget.token_bytes <= budget.bytes;
 }
@@ -66,7 +65,7 @@ __device__ __forceinline__ int heads_per_section(int64_t total_keys, const KvBud
 /// Blocks then work on two or three sequences at a time, whose keys and values fit L2 all the same.
 inline constexpr int32_t kWholeRowKeys = 512;
 
-/// Values of the sequences that the scheduling warp keeps in shared memory.
+/// Values of the window's sequences that the scheduling warp keeps in shared memory.
 struct Notes {
   struct {
     int32_t q_row;
@@ -79,34 +78,50 @@ struct Notes {
 /// By sequence, the last tile of each first. A sequence's first items wait for memory, later ones find its
 /// keys in L2, and so both kinds of blocks mix.
 ///
-/// By size: by the number of KV blocks up to a tile's last visible key, most first. This order is for the
-/// last section, where blocks should stop together. Tile m of a sequence sees at least as many keys as tile m
-/// - 1. So its tiles of at least `level` blocks are its last ones, and arithmetic gives their number.
+/// By size: in each window by the number of KV blocks up to a tile's last visible key, most first. This order
+/// is for the last section, where blocks should stop together. Tile m of a sequence sees at least as many keys
+/// as tile m - 1. So its tiles of at least `level` blocks are its last ones, and arithmetic gives their number.
 template <int kBlockN>
 class FewSequences {
  public:
   /// All lanes of the warp call it together, as all functions of this class.
   __device__ __forceinline__ FewSequences(const KernelParams& p, Notes& notes, int lane)
       : p_(p), notes_(notes), lane_(lane) {
-    const SeqArrays& a = p.sequences;
-    if (lane < a.batch) {
-      const int q_begin = a.cu_seqlens_q[lane];
-      q_len_ = a.cu_seqlens_q[lane + 1] - q_begin;
-      k_len_ = a.seqused_k != nullptr ? a.seqused_k[lane] : a.cu_seqlens_k[lane + 1] - a.cu_seqlens_k[lane];
-      notes.first[lane] = {q_begin, a.kv_bases.of(lane)};
+    int64_t keys = 0;
+    int32_t tiles = 0, longest = 0;
+#pragma unroll 1
+    for (int first = 0; first < p.sequences.batch; first += kWindow) {
+      const Lengths other = lengths_of(first + lane_);
+      if (first == 0) own_ = other;
+      tiles += tiles_of(other);
+      keys += min(other.k, kCountedKeys);
+      longest = max(longest, other.k);
     }
-    __syncwarp();
+    note();
+    count_ = __reduce_add_sync(~0u, tiles);
+    longest_ = __reduce_max_sync(~0u, longest);
+    total_keys_ = __shfl_sync(~0u, sum_of_lanes_before(keys, lane_) + keys, 31);
   }
 
-  __device__ __forceinline__ int32_t total_keys() const { return sum_of_keys(k_len_); }
+  /// Sum of the keys of all sequences, at most kCountedKeys of each.
+  __device__ __forceinline__ int64_t total_keys() const { return total_keys_; }
 
-  __device__ __forceinline__ int32_t longest_keys() const { return __reduce_max_sync(~0u, k_len_); }
+  __device__ __forceinline__ int32_t longest_keys() const { return longest_; }
 
   /// Number of items.
-  __device__ __forceinline__ int count() const { return __reduce_add_sync(~0u, tiles()); }
+  __device__ __forceinline__ int count() const { return count_; }
 
   /// Item `index` < count(), without its head.
-  __device__ __forceinline__ WorkItem item(int index, bool by_size) const {
+  __device__ __forceinline__ WorkItem item(int index, bool by_size) {
+    if (index < items_before_) {
+      items_before_ = 0;
+      show(0);
+    }
+    for (int here; index >= items_before_ + (here = __reduce_add_sync(~0u, tiles()));) {
+      items_before_ += here;
+      show(first_ + kWindow);
+    }
+    index -= items_before_;
     // The greatest level with more than `index` items at or above it; by sequence, level 1 has them all.
     int level = 1;
     for (int end = by_size ? __reduce_max_sync(~0u, levels()) + 1 : 2; end - level > 1;) {
@@ -124,8 +139,8 @@ class FewSequences {
     const bool owns = place >= before && place < before + here;
     const int owner = __ffs(__ballot_sync(~0u, owns)) - 1;
     const int tile = __shfl_sync(~0u, tiles() - above - 1 - (place - before), owner);
-    const int q_len = __shfl_sync(~0u, q_len_, owner);
-    const int k_len = __shfl_sync(~0u, k_len_, owner);
+    const int q_len = __shfl_sync(~0u, own_.q, owner);
+    const int k_len = __shfl_sync(~0u, own_.k, owner);
     const int first = tile * p_.tokens_per_tile;
     const int tokens = min(p_.tokens_per_tile, q_len - first);
     const int diagonal = first + k_len - q_len;
@@ -146,11 +161,43 @@ class FewSequences {
   }
 
  private:
-  /// Tiles and levels of this lane's sequence.
-  __device__ __forceinline__ int tiles() const {
-    return (q_len_ + p_.tokens_per_tile - 1) / p_.tokens_per_tile;
+  static constexpr int kWindow = 32;
+
+  struct Lengths {
+    int32_t q = 0, k = 0;
+  };
+
+  /// Lengths of sequence b; zeros past the batch, and where another kernel computes it.
+  __device__ __forceinline__ Lengths lengths_of(int b) const {
+    const SeqArrays& a = p_.sequences;
+    if (b >= a.batch) return {};
+    const Lengths l{a.cu_seqlens_q[b + 1] - a.cu_seqlens_q[b],
+                    a.seqused_k != nullptr ? a.seqused_k[b] : a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b]};
+    return l.q > a.skip_q_len ? l : Lengths{};
   }
-  __device__ __forceinline__ int levels() const { return max((k_len_ + kBlockN - 1) / kBlockN, 1); }
+
+  /// Moves to the window that begins with sequence `first`.
+  __device__ __forceinline__ void show(int first) {
+    first_ = first;
+    own_ = lengths_of(first + lane_);
+    note();
+  }
+
+  __device__ __forceinline__ void note() {
+    const SeqArrays& a = p_.sequences;
+    __syncwarp();  // the notes of the window before have been read
+    if (first_ + lane_ < a.batch)
+      notes_.first[lane_] = {a.cu_seqlens_q[first_ + lane_], a.kv_bases.of(first_ + lane_)};
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ int tiles_of(const Lengths& l) const {
+    return (l.q + p_.tokens_per_tile - 1) / p_.tokens_per_tile;
+  }
+
+  /// Tiles and levels of this lane's sequence.
+  __device__ __forceinline__ int tiles() const { return tiles_of(own_); }
+  __device__ __forceinline__ int levels() const { return max((own_.k + kBlockN - 1) / kBlockN, 1); }
 
   /// Tiles of this lane's sequence that belong to `level` or above: all for level 1, none above its own
   /// level. Rounding of the quotient changes only the order.
@@ -158,7 +205,7 @@ class FewSequences {
     if (level > levels()) return 0;
     if (level == 1) return tiles();
     // Tile m ends at key (m + 1) * tokens_per_tile + k_len - q_len + reach_right.
-    const int keys_of_first = k_len_ - q_len_ + p_.reach_right;
+    const int keys_of_first = own_.k - own_.q + p_.reach_right;
     const float tiles_below = static_cast<float>((level - 1) * kBlockN - keys_of_first) * p_.tiles_per_token;
     return tiles() - min(max(__float2int_rd(tiles_below), 0), tiles());
   }
@@ -166,8 +213,12 @@ class FewSequences {
   const KernelParams& p_;
   Notes& notes_;
   int lane_;
-  int32_t q_len_ = 0;
-  int32_t k_len_ = 0;
+  int first_ = 0;         ///< first sequence of the window
+  int items_before_ = 0;  ///< items of the windows before it
+  Lengths own_;           ///< of the window's sequence in this lane
+  int count_;
+  int32_t longest_;
+  int64_t total_keys_;
 };
 
 }  // namespace attnbench::sm90_prefill

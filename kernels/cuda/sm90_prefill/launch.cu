@@ -18,33 +18,11 @@
 namespace attnbench::sm90_prefill {
 namespace {
 
-#define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
-constexpr const Instance* kInstances[] = {
-#include "kernels/cuda/sm90_prefill/instances.def"
-};
-#undef INSTANCE
 #define INSTANCE(name, ...) " " #name
 constexpr const char* kInstanceNames =
 #include "kernels/cuda/sm90_prefill/instances.def"
     ;
 #undef INSTANCE
-
-/// A launch of several sequences may be split from so many KV blocks of the longest one on: others may be
-/// shorter, so that the longest would go on alone.
-constexpr int kRaggedBlocks = 192;
-
-int tokens_per_tile(const Instance& instance, const AttentionParams& p) {
-  return instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
-}
-
-int num_head_tiles(const Instance& instance, const AttentionParams& p) {
-  return p.num_heads_q / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
-}
-
-/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences.
-int64_t max_items(const Instance& instance, const AttentionParams& p) {
-  return p.total_q / tokens_per_tile(instance, p) + p.batch;
-}
 
 /// The parts of the workspace, as offsets in bytes. The schedule is at 0. The others are for splits.
 struct Layout {
@@ -72,37 +50,6 @@ Layout layout_of(const Instance& instance, const AttentionParams& p, const Launc
   layout.partial_out = align(layout.partial_sum + rows * sizeof(float2));
   layout.bytes = layout.partial_out + rows * p.head_dim * sizeof(float);
   return layout;
-}
-
-/// Whether `instance`, which splits, is worth its longer way: by the longest lengths alone, because rows of
-/// nobody, which total_q counts, must not change a bit of a result.
-bool splitting_pays(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
-  if (p.batch > kMaxFewSequences || p.window_left >= 0 || p.max_seqlen_k <= 0) return false;
-  const int64_t tokens = tokens_per_tile(instance, p);
-  const int64_t works = p.batch * ((p.max_seqlen_q + tokens - 1) / tokens) * num_head_tiles(instance, p);
-  if (works == 0 || works > int64_t{kMostWholeRounds} * context.multiprocessors) return false;
-  const int32_t blocks = (p.max_seqlen_k + instance.block_n - 1) / instance.block_n;
-  if (p.batch > 1 && blocks >= kRaggedBlocks) return true;
-  return best_split(static_cast<float>(works), blocks, context.multiprocessors).length < blocks;
-}
-
-/// Whether `instance`, which reads shared keys once, spares enough: by what the host knows of the launch.
-bool cascade_pays(const Instance& instance, const AttentionParams& p) {
-  if ((p.features & kPagedKv) == 0 || p.window_left >= 0) return false;
-  if (p.max_seqlen_q > tokens_per_tile(instance, p) || max_items(instance, p) >= kSuffixState / 4)
-    return false;
-  const int64_t keys = p.shared_prefix / instance.block_n * instance.block_n;
-  return keys * (p.batch - 1) * p.num_heads_kv * token_bytes(p) >= kLeastSpared;
-}
-
-/// Whether a launch of `instance` needs no kernel before it, because blocks find all works by themselves: by what
-/// the host knows of the launch. `kv_budget_bytes` and `skip_q_len` as for launch_instance.
-bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t kv_budget_bytes,
-                    int32_t skip_q_len, bool draw_first) {
-  if (instance.split) return true;
-  if (p.batch > kMaxFewSequences || skip_q_len > 0 || draw_first) return false;
-  const auto token_bytes = static_cast<int64_t>((p.head_dim + p.head_dim_v) * dtype_size(p.dtype_k));
-  return int64_t{p.batch} * p.max_seqlen_k * token_bytes <= kv_budget_bytes;
 }
 
 /// The plans of launches without a kernel before them, whose counter must be zero before the first one.
@@ -234,7 +181,7 @@ KernelStatus plan_checked(const Instance& instance, const OpParams& op, const La
   const std::size_t bytes = workspace_bytes_of(instance, op.attention, context);
   if (const KernelStatus s = check_workspace(kAttention, bytes, context, message); s != KernelStatus::kOk)
     return s;
-  return plan_instance(instance, op.attention, context, message);
+  return plan_instance(instance, op.attention, context, 0, message);
 }
 
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -259,48 +206,7 @@ KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, Kern
   return launch_instance(*find_instance(op->attention), op->attention, *context, kKvBudgetBytes, 0, message);
 }
 
-/// Whether `instance` has the types, the head_dim, the softcap and the way to load pages of `p`.
-bool fits(const Instance& instance, const AttentionParams& p) {
-  return instance.dtype == p.dtype_out && instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
-         instance.eight_bit_q == (p.dtype_q == DType::kE4m3) &&
-         instance.int8_qk == (p.dtype_k == DType::kInt8) && instance.int8_qk == (p.dtype_q == DType::kInt8) &&
-         instance.head_dim == p.head_dim && instance.head_dim_v == p.head_dim_v &&
-         instance.softcap == (p.softcap > 0.0f) && instance.gathers == has_small_pages(p);
-}
-
 }  // namespace
-
-const Instance* find_instance(const AttentionParams& p) {
-  // Paged KV takes the masked instances, because every page size, or a part of it, divides their block_n.
-  const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
-                      (p.features & kPagedKv) != 0;
-  const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
-  const Instance* found = nullptr;
-  for (const Instance* i : kInstances) {
-    if (!fits(*i, p) || i->split || (masked && !i->masked) || (i->short_tiles && !short_tiles)) continue;
-    // Rows for short tiles come last. A masked instance takes all, but without a mask others are faster.
-    if (found == nullptr || found->masked == i->masked) found = i;
-  }
-  return found;
-}
-
-const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context) {
-  for (const Instance* i : kInstances) {
-    if (i->cascade && fits(*i, p) && cascade_pays(*i, p)) return i;
-  }
-  for (const Instance* i : kInstances) {
-    if (i->split && !i->cascade && fits(*i, p) && splitting_pays(*i, p, context)) return i;
-  }
-  return find_instance(p);
-}
-
-int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {
-  const int group = num_heads_q / num_heads_kv;
-  for (int heads = std::min(group, block_m); heads > 1; --heads) {
-    if (group % heads == 0 && block_m / heads * heads * 16 >= block_m * 15) return heads;
-  }
-  return 1;
-}
 
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context) {
@@ -392,8 +298,8 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                   gathered_rows(p, p.v, k.v_rows, p.v_stride_token, p.v_stride_head)};
   }
   const KvBases kv_bases = kv_bases_of(p, k.k_rows);
-  if (instance.cascade || (p.batch <= kMaxFewSequences && skip_q_len == 0)) {
-    k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, kv_bases};
+  if (k.alone || (p.batch <= kMaxFewSequences && skip_q_len == 0)) {
+    k.sequences = {p.batch, skip_q_len, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, kv_bases};
   }
 
   const int64_t works = instance.split ? context.multiprocessors : max_items(instance, p) * k.num_head_tiles;
@@ -412,9 +318,17 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   return KernelStatus::kOk;
 }
 
+bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t kv_budget_bytes,
+                    int32_t skip_q_len, bool draw_first) {
+  if (instance.split) return true;
+  if (p.batch > kMaxAloneSequences || draw_first) return false;
+  return skip_q_len > 0 || p.batch * p.max_seqlen_k * token_bytes(p) <= kv_budget_bytes;
+}
+
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                           KernelMessage* message) {
-  if (!launches_alone(instance, p, kKvBudgetBytes, 0, false)) {  // the kernel before it sets the counter
+                           int32_t skip_q_len, KernelMessage* message) {
+  if (!launches_alone(instance, p, kKvBudgetBytes, skip_q_len,
+                      false)) {  // the kernel before it sets the counter
     plans().erase(context.workspace);
     return KernelStatus::kOk;
   }
@@ -427,6 +341,12 @@ KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, c
   return KernelStatus::kOk;
 }
 
+KernelStatus check_plan(const Launch& launch, const LaunchContext& context, KernelMessage* message) {
+  if (!launch.params.alone) return KernelStatus::kOk;
+  return plans().check(kAttention, {sizeof launch.params.schedule->next_work, 0, context.stream}, context,
+                       message);
+}
+
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message,
                              cudaEvent_t placed) {
@@ -437,15 +357,10 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
       s != KernelStatus::kOk) {
     return s;
   }
+  if (const KernelStatus s = check_plan(l, context, message); s != KernelStatus::kOk) return s;
   const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t error = cudaSuccess;
-  if (l.params.alone) {
-    const hopper::Plans::Plan required{sizeof l.params.schedule->next_work, 0, context.stream};
-    if (const KernelStatus s = plans().check(kAttention, required, context, message); s != KernelStatus::kOk)
-      return s;
-  } else {
-    error = launch_prepare(p, l.schedule_params, l.params.schedule, stream);
-  }
+  if (!l.params.alone) error = launch_prepare(p, l.schedule_params, l.params.schedule, stream);
   if (error == cudaSuccess && placed != nullptr) error = cudaStreamWaitEvent(stream, placed);
   if (error == cudaSuccess) error = instance.launch(l.maps, l.params, l.blocks, stream);
   if (error == cudaSuccess && instance.split) {

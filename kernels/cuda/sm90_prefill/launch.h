@@ -18,6 +18,21 @@ const Instance* choose_instance(const AttentionParams& p, const LaunchContext& c
 /// 1/16 of the block_m rows unused.
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
 
+/// Query tokens of a tile.
+inline int tokens_per_tile(const Instance& instance, const AttentionParams& p) {
+  return instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
+}
+
+/// Head tiles of a query token.
+inline int num_head_tiles(const Instance& instance, const AttentionParams& p) {
+  return p.num_heads_q / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
+}
+
+/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences.
+inline int64_t max_items(const Instance& instance, const AttentionParams& p) {
+  return p.total_q / tokens_per_tile(instance, p) + p.batch;
+}
+
 /// Device bytes for the schedule of a launch and, if the instance splits, for partial states.
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context);
@@ -36,9 +51,17 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                          int64_t kv_budget_bytes, int32_t skip_q_len, bool draw_first, KernelMessage* message,
                          Launch* launch);
 
+/// Whether a launch needs no kernel before it, because blocks find all works by themselves. So they do, too, for
+/// sm90_mixed (`skip_q_len` > 0): its chunks are few.
+bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t kv_budget_bytes,
+                    int32_t skip_q_len, bool draw_first);
+
 /// What Kernel::plan does for launches with `instance`, in a workspace that is large enough.
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                           KernelMessage* message);
+                           int32_t skip_q_len, KernelMessage* message);
+
+/// Refuses a launch that needs a plan of its workspace, and has none.
+KernelStatus check_plan(const Launch& launch, const LaunchContext& context, KernelMessage* message);
 
 /// Enqueues the kernels. `supports` accepts `p`, and `instance` can run it. `kv_budget_bytes`: keys and
 /// values that are worked on together (KvBudget). Sequences of at most `skip_q_len` queries are left to

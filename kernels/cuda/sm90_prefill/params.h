@@ -119,12 +119,16 @@ struct ScheduleParams {
   KvBases kv_bases;
 };
 
-/// Most sequences of a launch whose blocks find their work without a list (few_sequences.cuh).
+/// Most sequences of a launch that `prepare` leaves without a list, and of one whose tiles are split.
 inline constexpr int kMaxFewSequences = 32;
 
-/// Lengths of the sequences, as in AttentionParams, for launches of few sequences.
+/// Most sequences of a launch without a kernel before it (few_sequences.cuh).
+inline constexpr int kMaxAloneSequences = 512;
+
+/// Lengths of the sequences, as in AttentionParams, for launches without a list.
 struct SeqArrays {
-  int32_t batch;  ///< 0: the launch takes its work from the list
+  int32_t batch;       ///< 0: the launch takes its work from the list
+  int32_t skip_q_len;  ///< sequences of at most so many queries are left to another kernel
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
   const int32_t* seqused_k;

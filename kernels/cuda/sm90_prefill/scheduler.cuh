@@ -50,7 +50,7 @@ class WorkSource {
   }
 
   /// The current work.
-  __device__ __forceinline__ WorkItem item() const {
+  __device__ __forceinline__ WorkItem item() {
     int begin = 0;
     int end = items_;
     if (num_groups_ > 1) {

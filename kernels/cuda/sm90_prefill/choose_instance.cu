@@ -1,0 +1,85 @@
+// Which instance runs a launch, by what the host knows of it.
+#include <algorithm>
+
+#include "kernels/cuda/sm90_prefill/cascade.h"
+#include "kernels/cuda/sm90_prefill/launch.h"
+#include "kernels/cuda/sm90_prefill/requirements.h"
+#include "kernels/cuda/sm90_prefill/split.h"
+
+namespace attnbench::sm90_prefill {
+namespace {
+
+#define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
+constexpr const Instance* kInstances[] = {
+#include "kernels/cuda/sm90_prefill/instances.def"
+};
+#undef INSTANCE
+/// A launch of several sequences may be split from so many KV blocks of the longest one on: others may be
+/// shorter, so that the longest would go on alone.
+constexpr int kRaggedBlocks = 192;
+
+/// Whether `instance`, which splits, is worth its longer way: by the longest lengths alone, because rows of
+/// nobody, which total_q counts, must not change a bit of a result.
+bool splitting_pays(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
+  if (p.batch > kMaxFewSequences || p.window_left >= 0 || p.max_seqlen_k <= 0) return false;
+  const int64_t tokens = tokens_per_tile(instance, p);
+  const int64_t works = p.batch * ((p.max_seqlen_q + tokens - 1) / tokens) * num_head_tiles(instance, p);
+  if (works == 0 || works > int64_t{kMostWholeRounds} * context.multiprocessors) return false;
+  const int32_t blocks = (p.max_seqlen_k + instance.block_n - 1) / instance.block_n;
+  if (p.batch > 1 && blocks >= kRaggedBlocks) return true;
+  return best_split(static_cast<float>(works), blocks, context.multiprocessors).length < blocks;
+}
+
+/// Whether `instance`, which reads shared keys once, spares enough: by what the host knows of the launch.
+bool cascade_pays(const Instance& instance, const AttentionParams& p) {
+  if ((p.features & kPagedKv) == 0 || p.window_left >= 0) return false;
+  if (p.max_seqlen_q > tokens_per_tile(instance, p) || max_items(instance, p) >= kSuffixState / 4)
+    return false;
+  const int64_t keys = p.shared_prefix / instance.block_n * instance.block_n;
+  return keys * (p.batch - 1) * p.num_heads_kv * token_bytes(p) >= kLeastSpared;
+}
+
+/// Whether `instance` has the types, the head_dim, the softcap and the way to load pages of `p`.
+bool fits(const Instance& instance, const AttentionParams& p) {
+  return instance.dtype == p.dtype_out && instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
+         instance.eight_bit_q == (p.dtype_q == DType::kE4m3) &&
+         instance.int8_qk == (p.dtype_k == DType::kInt8) && instance.int8_qk == (p.dtype_q == DType::kInt8) &&
+         instance.head_dim == p.head_dim && instance.head_dim_v == p.head_dim_v &&
+         instance.softcap == (p.softcap > 0.0f) && instance.gathers == has_small_pages(p);
+}
+
+}  // namespace
+
+const Instance* find_instance(const AttentionParams& p) {
+  // Paged KV takes the masked instances, because every page size, or a part of it, divides their block_n.
+  const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
+                      (p.features & kPagedKv) != 0;
+  const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
+  const Instance* found = nullptr;
+  for (const Instance* i : kInstances) {
+    if (!fits(*i, p) || i->split || (masked && !i->masked) || (i->short_tiles && !short_tiles)) continue;
+    // Rows for short tiles come last. A masked instance takes all, but without a mask others are faster.
+    if (found == nullptr || found->masked == i->masked) found = i;
+  }
+  return found;
+}
+
+const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context) {
+  for (const Instance* i : kInstances) {
+    if (i->cascade && fits(*i, p) && cascade_pays(*i, p)) return i;
+  }
+  for (const Instance* i : kInstances) {
+    if (i->split && !i->cascade && fits(*i, p) && splitting_pays(*i, p, context)) return i;
+  }
+  return find_instance(p);
+}
+
+int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {
+  const int group = num_heads_q / num_heads_kv;
+  for (int heads = std::min(group, block_m); heads > 1; --heads) {
+    if (group % heads == 0 && block_m / heads * heads * 16 >= block_m * 15) return heads;
+  }
+  return 1;
+}
+
+}  // namespace attnbench::sm90_prefill
