@@ -211,11 +211,9 @@ struct LandedParts {
 
 struct Nothing {};
 
-/// The scales of the keys in each stage of K's ring (key_scales.cuh), and no member elsewhere.
-template <Shape kShape, bool kHas = kShape.int8_qk>
-struct KeyScales {};
+/// The scales of the keys in each stage of K's ring (key_scales.cuh).
 template <Shape kShape>
-struct KeyScales<kShape, true> {
+struct KeyScales {
   alignas(16) float scale[Derived<kShape>::kKStages][kShape.block_n];
 };
 
@@ -243,7 +241,8 @@ struct alignas(1024) SharedMemory {
   hopper::Ring<D::kKStages> k_ring;
   hopper::Ring<D::kVStages> v_ring;
   [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, Landing<kShape>, Nothing> landing;
-  [[no_unique_address]] KeyScales<kShape> key_scales;  ///< are published together with k
+  /// Are published together with k.
+  [[no_unique_address]] std::conditional_t<kShape.int8_qk, KeyScales<kShape>, Nothing> key_scales;
 
   /// Zeroes the rows of Q from `used` on, which no copy writes. Otherwise they may hold NaN, and then every
   /// KV block is weighed twice. All threads call it. Products see the zeros after a barrier of the block.
