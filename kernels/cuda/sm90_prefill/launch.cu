@@ -321,8 +321,9 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
 bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t kv_budget_bytes,
                     int32_t skip_q_len, bool draw_first) {
   if (instance.split) return true;
-  if (p.batch > kMaxAloneSequences || draw_first) return false;
-  return skip_q_len > 0 || p.batch * p.max_seqlen_k * token_bytes(p) <= kv_budget_bytes;
+  if (draw_first) return false;
+  if (skip_q_len > 0) return p.batch <= kMaxAloneBesideDecodes;
+  return p.batch <= kMaxAloneSequences && p.batch * p.max_seqlen_k * token_bytes(p) <= kv_budget_bytes;
 }
 
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,

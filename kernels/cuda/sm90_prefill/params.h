@@ -122,8 +122,10 @@ struct ScheduleParams {
 /// Most sequences of a launch that `prepare` leaves without a list, and of one whose tiles are split.
 inline constexpr int kMaxFewSequences = 32;
 
-/// Most sequences of a launch without a kernel before it (few_sequences.cuh).
-inline constexpr int kMaxAloneSequences = 512;
+/// Most sequences of a launch without a kernel before it (few_sequences.cuh). With 300 sequences the list is
+/// faster. Beside decodes, which have no tiles here, more are worth it.
+inline constexpr int kMaxAloneSequences = 128;
+inline constexpr int kMaxAloneBesideDecodes = 512;
 
 /// Lengths of the sequences, as in AttentionParams, for launches without a list.
 struct SeqArrays {
