@@ -48,7 +48,9 @@ void add_values(const Json& schema, std::vector<std::string>& menu) {
     for (const int64_t n : corner_integers(lo, hi)) menu.push_back(std::to_string(n));
   } else if (schema.value("type", "") == "number") {
     constexpr double kAny = std::numeric_limits<double>::infinity();
+    const auto excluded = schema.value("/not/const"_json_pointer, std::numeric_limits<double>::quiet_NaN());
     for (const double x : kNumbers) {
+      if (x == excluded) continue;
       if (x < bound(schema, "minimum", -kAny) || x > bound(schema, "maximum", kAny)) continue;
       if (x <= bound(schema, "exclusiveMinimum", -kAny) || x >= bound(schema, "exclusiveMaximum", kAny))
         continue;

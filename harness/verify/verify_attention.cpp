@@ -235,8 +235,10 @@ class Judge {
     const bool factor = p_.dropout > 0 || p_.sinks || p_.e4m3_out;
     limit += of_one_key / sxx * model_.out_roundoff() / (factor ? 2 : 8);
     if (few_numbers_) limit += model_.out_roundoff();
-    // A small softcap saturates scores: few different weights remain, whose roundings are not independent.
-    if (p_.softcap > 0 && p_.softcap <= 1) limit += model_.p_roundoff() / 3;
+    // A softcap below the spread of the scores saturates them: few different weights remain, whose roundings are
+    // not independent.
+    const double spread = softmax_scale_of(p_) * std::sqrt(p_.head_dim);
+    if (p_.softcap > 0 && p_.softcap <= spread) limit += model_.p_roundoff() / 3;
     return limit;
   }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bitset>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -104,38 +105,43 @@ class Search {
     dead_too_ = dead_too;
     P p = plain_;
     for (const Value& x : {u, v}) cover_->value(x.axis, x.point).apply(p);
-    const uint64_t known = known_ | key_bits_[u.axis] | key_bits_[v.axis];
+    const Keys known = known_ | key_bits_[u.axis] | key_bits_[v.axis];
     return broken(p, known, u, v) ? std::nullopt : extended(p, known, u, v, 0);
   }
 
  private:
   /// A set of keys is a set of bits, because sets of strings would take most of the search's time.
-  uint64_t bit_of(const std::string& key) {
+  static constexpr std::size_t kMostKeys = 128;
+  using Keys = std::bitset<kMostKeys>;
+
+  Keys bit_of(const std::string& key) {
     const auto [at, inserted] = bits_.emplace(key, bits_.size());
-    if (bits_.size() > 64) throw std::logic_error("more keys than bits");
-    return uint64_t{1} << at->second;
+    if (at->second >= kMostKeys)
+      throw std::logic_error(
+          fmt::format("sweep {}, rules() and dead() name more than {} keys: raise kMostKeys",
+                      cover_->sweep->name, kMostKeys));
+    return Keys().set(at->second);
   }
-  uint64_t bits_of(const Rule& rule) {
-    uint64_t bits = 0;
+  Keys bits_of(const Rule& rule) {
+    Keys bits;
     for (const auto& key : rule.keys) bits |= bit_of(key);
     return bits;
   }
 
-  bool broken(const P& p, uint64_t known, const Value& u, const Value& v) const {
+  bool broken(const P& p, const Keys& known, const Value& u, const Value& v) const {
     for (std::size_t i = 0; i < rule_bits_.size(); ++i) {
-      if ((rule_bits_[i] & ~known) == 0 && rules()[i].broken(p)) return true;
+      if ((rule_bits_[i] & ~known).none() && rules()[i].broken(p)) return true;
     }
     if (dead_too_) return false;
-    const uint64_t wanted = key_bits_[u.axis] | key_bits_[v.axis];
+    const Keys wanted = key_bits_[u.axis] | key_bits_[v.axis];
     for (std::size_t i = 0; i < dead_bits_.size(); ++i) {
       const auto& [key, keys] = dead_bits_[i];
-      if ((key & wanted) != 0 && (keys & ~known) == 0 && dead()[i].second.broken(p)) return true;
+      if ((key & wanted).any() && (keys & ~known).none() && dead()[i].second.broken(p)) return true;
     }
     return false;
   }
 
-  std::optional<P> extended(const P& p, uint64_t known, const Value& u, const Value& v,
-                            std::size_t depth) const {
+  std::optional<P> extended(const P& p, Keys known, const Value& u, const Value& v, std::size_t depth) const {
     if (depth == order_.size()) return p;
     const std::size_t axis = order_[depth];
     if (axis == u.axis || axis == v.axis) return extended(p, known, u, v, depth + 1);
@@ -152,10 +158,10 @@ class Search {
   const HeldPairs* cover_;
   P plain_;
   std::map<std::string, std::size_t> bits_;  ///< index of a key's bit
-  uint64_t known_ = 0;
-  std::vector<uint64_t> key_bits_;  ///< one per axis
-  std::vector<uint64_t> rule_bits_;
-  std::vector<std::pair<uint64_t, uint64_t>> dead_bits_;  ///< the key, and the rule that makes it so
+  Keys known_;
+  std::vector<Keys> key_bits_;  ///< one per axis
+  std::vector<Keys> rule_bits_;
+  std::vector<std::pair<Keys, Keys>> dead_bits_;  ///< the key, and the rule that makes it so
   std::vector<std::size_t> order_;
   bool dead_too_ = false;
 };

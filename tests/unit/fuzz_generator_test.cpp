@@ -103,6 +103,9 @@ TEST(FuzzGenerator, SetsEveryKeyOfTheTable) {
 TEST(FuzzGenerator, DrawsNegativeNumbersWhereTheSchemaAllowsThem) {
   const SweepKey any = {"tilt", "", {{"type", "number"}}, {}};
   EXPECT_THAT(menu_of(any), ::testing::IsSupersetOf({"0", "20", "-0.25", "-20"}));
+  const SweepKey not_zero = {"tilt", "", {{"type", "number"}, {"not", {{"const", 0}}}}, {}};
+  EXPECT_THAT(menu_of(not_zero), ::testing::AllOf(::testing::Not(::testing::Contains("0")),
+                                                  ::testing::IsSupersetOf({"1", "-1"})));
   const SweepKey positive = {"tilt", "", {{"type", "number"}, {"exclusiveMinimum", 0}}, {}};
   EXPECT_THAT(menu_of(positive), ::testing::Not(::testing::Contains(::testing::StartsWith("-"))));
 }

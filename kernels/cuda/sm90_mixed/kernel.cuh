@@ -130,8 +130,8 @@ __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
 template <class Choice>
 cudaError_t launch_choice(const TogetherParams& p, int blocks, cudaStream_t stream) {
   using T = Together<Choice::kShape>;
-  return hopper::launch_early(together_kernel<Choice>, blocks, T::P::kThreads, T::kSmemBytes,
-                              !p.prefill.alone, stream, p);
+  return hopper::launch_early(together_kernel<Choice>, blocks, T::P::kThreads, T::kSmemBytes, true, stream,
+                              p);
 }
 
 template <class Choice>

@@ -144,14 +144,6 @@ KernelStatus device_error(cudaError_t error, KernelMessage* message) {
   return refuse(message, KernelStatus::kDeviceError, "sm90_mixed: %s", cudaGetErrorString(error));
 }
 
-/// The context of sm90_prefill, whose workspace lies behind sm90_decode's.
-LaunchContext prefill_context(const Parts& parts, const LaunchContext& context) {
-  LaunchContext prefill = context;
-  prefill.workspace = static_cast<unsigned char*>(context.workspace) + parts.workspace.prefill_begin;
-  prefill.workspace_bytes = context.workspace_bytes - parts.workspace.prefill_begin;
-  return prefill;
-}
-
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   const Parts parts = parts_of(op->attention, *context);
   if (const KernelStatus s = check_workspace(kAttention, parts.workspace.bytes, *context, message);
@@ -159,15 +151,7 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
     return s;
   if (parts.way == Way::kPrefill) {  // sm90_prefill's schedule takes the place of sm90_decode's counters
     sm90_decode::forget_plan(*context);
-    return sm90_prefill::plan_instance(*parts.prefill_instance, op->attention, *context, 0, message);
-  }
-  if (parts.way == Way::kTogether) {
-    if (const KernelStatus s = sm90_prefill::plan_instance(*parts.prefill_instance, op->attention,
-                                                           prefill_context(parts, *context),
-                                                           decode_q_len(op->attention, parts.way), message);
-        s != KernelStatus::kOk) {
-      return s;
-    }
+    return sm90_prefill::plan_instance(*parts.prefill_instance, op->attention, *context, message);
   }
   if (parts.way != Way::kTwoStreams) {
     return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division,
@@ -178,6 +162,14 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
     return s;
   }
   return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division, message);
+}
+
+/// The context of sm90_prefill, whose workspace lies behind sm90_decode's.
+LaunchContext prefill_context(const Parts& parts, const LaunchContext& context) {
+  LaunchContext prefill = context;
+  prefill.workspace = static_cast<unsigned char*>(context.workspace) + parts.workspace.prefill_begin;
+  prefill.workspace_bytes = context.workspace_bytes - parts.workspace.prefill_begin;
+  return prefill;
 }
 
 KernelStatus launch_together(const Parts& parts, const AttentionParams& p, const LaunchContext& context,
@@ -191,12 +183,9 @@ KernelStatus launch_together(const Parts& parts, const AttentionParams& p, const
                                      sm90_prefill::kKvBudgetBytes, decode_q_len(p, parts.way), false, message,
                                      &prefill);
   if (status != KernelStatus::kOk) return status;
-  status = sm90_prefill::check_plan(prefill, prefill_context(parts, context), message);
-  if (status != KernelStatus::kOk) return status;
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  cudaError_t error = cudaSuccess;
-  if (!prefill.params.alone)
-    error = sm90_prefill::launch_prepare(p, prefill.schedule_params, prefill.params.schedule, stream);
+  cudaError_t error =
+      sm90_prefill::launch_prepare(p, prefill.schedule_params, prefill.params.schedule, stream);
   if (error == cudaSuccess) {
     const int blocks = std::max(prefill.blocks, decode.params.parts * p.num_heads_kv);
     error =

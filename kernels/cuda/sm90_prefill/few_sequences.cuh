@@ -167,13 +167,12 @@ class FewSequences {
     int32_t q = 0, k = 0;
   };
 
-  /// Lengths of sequence b; zeros past the batch, and where another kernel computes it.
+  /// Lengths of sequence b; zeros past the batch.
   __device__ __forceinline__ Lengths lengths_of(int b) const {
     const SeqArrays& a = p_.sequences;
     if (b >= a.batch) return {};
-    const Lengths l{a.cu_seqlens_q[b + 1] - a.cu_seqlens_q[b],
-                    a.seqused_k != nullptr ? a.seqused_k[b] : a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b]};
-    return l.q > a.skip_q_len ? l : Lengths{};
+    return {a.cu_seqlens_q[b + 1] - a.cu_seqlens_q[b],
+            a.seqused_k != nullptr ? a.seqused_k[b] : a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b]};
   }
 
   /// Moves to the window that begins with sequence `first`.

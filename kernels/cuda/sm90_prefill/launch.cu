@@ -52,6 +52,15 @@ Layout layout_of(const Instance& instance, const AttentionParams& p, const Launc
   return layout;
 }
 
+/// Whether a launch needs no kernel before it, because blocks find all works by themselves. Arguments as for
+/// make_launch.
+bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t kv_budget_bytes,
+                    int32_t skip_q_len, bool draw_first) {
+  if (instance.split) return true;
+  if (skip_q_len > 0 || draw_first) return false;
+  return p.batch <= kMaxAloneSequences && p.batch * p.max_seqlen_k * token_bytes(p) <= kv_budget_bytes;
+}
+
 /// The plans of launches without a kernel before them, whose counter must be zero before the first one.
 hopper::Plans& plans() {
   static hopper::Plans all;
@@ -181,7 +190,7 @@ KernelStatus plan_checked(const Instance& instance, const OpParams& op, const La
   const std::size_t bytes = workspace_bytes_of(instance, op.attention, context);
   if (const KernelStatus s = check_workspace(kAttention, bytes, context, message); s != KernelStatus::kOk)
     return s;
-  return plan_instance(instance, op.attention, context, 0, message);
+  return plan_instance(instance, op.attention, context, message);
 }
 
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -299,7 +308,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   }
   const KvBases kv_bases = kv_bases_of(p, k.k_rows);
   if (k.alone || (p.batch <= kMaxFewSequences && skip_q_len == 0)) {
-    k.sequences = {p.batch, skip_q_len, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, kv_bases};
+    k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, kv_bases};
   }
 
   const int64_t works = instance.split ? context.multiprocessors : max_items(instance, p) * k.num_head_tiles;
@@ -318,18 +327,9 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   return KernelStatus::kOk;
 }
 
-bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t kv_budget_bytes,
-                    int32_t skip_q_len, bool draw_first) {
-  if (instance.split) return true;
-  if (draw_first) return false;
-  if (skip_q_len > 0) return p.batch <= kMaxAloneBesideDecodes;
-  return p.batch <= kMaxAloneSequences && p.batch * p.max_seqlen_k * token_bytes(p) <= kv_budget_bytes;
-}
-
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                           int32_t skip_q_len, KernelMessage* message) {
-  if (!launches_alone(instance, p, kKvBudgetBytes, skip_q_len,
-                      false)) {  // the kernel before it sets the counter
+                           KernelMessage* message) {
+  if (!launches_alone(instance, p, kKvBudgetBytes, 0, false)) {  // the kernel before it sets the counter
     plans().erase(context.workspace);
     return KernelStatus::kOk;
   }
@@ -342,12 +342,6 @@ KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, c
   return KernelStatus::kOk;
 }
 
-KernelStatus check_plan(const Launch& launch, const LaunchContext& context, KernelMessage* message) {
-  if (!launch.params.alone) return KernelStatus::kOk;
-  return plans().check(kAttention, {sizeof launch.params.schedule->next_work, 0, context.stream}, context,
-                       message);
-}
-
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message,
                              cudaEvent_t placed) {
@@ -358,7 +352,11 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
       s != KernelStatus::kOk) {
     return s;
   }
-  if (const KernelStatus s = check_plan(l, context, message); s != KernelStatus::kOk) return s;
+  if (l.params.alone) {
+    const hopper::Plans::Plan required{sizeof l.params.schedule->next_work, 0, context.stream};
+    if (const KernelStatus s = plans().check(kAttention, required, context, message); s != KernelStatus::kOk)
+      return s;
+  }
   const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t error = cudaSuccess;
   if (!l.params.alone) error = launch_prepare(p, l.schedule_params, l.params.schedule, stream);

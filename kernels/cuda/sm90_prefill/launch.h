@@ -51,17 +51,9 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                          int64_t kv_budget_bytes, int32_t skip_q_len, bool draw_first, KernelMessage* message,
                          Launch* launch);
 
-/// Whether a launch needs no kernel before it, because blocks find all works by themselves. So they do, too, for
-/// sm90_mixed (`skip_q_len` > 0): its chunks are few.
-bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t kv_budget_bytes,
-                    int32_t skip_q_len, bool draw_first);
-
 /// What Kernel::plan does for launches with `instance`, in a workspace that is large enough.
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                           int32_t skip_q_len, KernelMessage* message);
-
-/// Refuses a launch that needs a plan of its workspace, and has none.
-KernelStatus check_plan(const Launch& launch, const LaunchContext& context, KernelMessage* message);
+                           KernelMessage* message);
 
 /// Enqueues the kernels. `supports` accepts `p`, and `instance` can run it. `kv_budget_bytes`: keys and
 /// values that are worked on together (KvBudget). Sequences of at most `skip_q_len` queries are left to

@@ -123,14 +123,12 @@ struct ScheduleParams {
 inline constexpr int kMaxFewSequences = 32;
 
 /// Most sequences of a launch without a kernel before it (few_sequences.cuh). With 300 sequences the list is
-/// faster. Beside decodes, which have no tiles here, more are worth it.
+/// faster.
 inline constexpr int kMaxAloneSequences = 128;
-inline constexpr int kMaxAloneBesideDecodes = 512;
 
 /// Lengths of the sequences, as in AttentionParams, for launches without a list.
 struct SeqArrays {
-  int32_t batch;       ///< 0: the launch takes its work from the list
-  int32_t skip_q_len;  ///< sequences of at most so many queries are left to another kernel
+  int32_t batch;  ///< 0: the launch takes its work from the list
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
   const int32_t* seqused_k;
