@@ -9,8 +9,9 @@
 
 namespace attnbench::sm90_prefill {
 
-/// The most keys of one sequence that count in the sum that decides whether a launch needs a list.
-inline constexpr int32_t kCountedKeys = 1 << 24;
+/// The most keys of one sequence that count in sums over all sequences, which thus fit 32 bits.
+inline constexpr int32_t kCountedKeys = 1 << 23;
+static_assert(int64_t{kCountedKeys} * kMaxAloneSequences < INT32_MAX);
 
 /// Sum of the keys of all sequences, at most kCountedKeys of each. Each lane passes one sequence.
 __device__ __forceinline__ int32_t sum_of_keys(int32_t k_len) {
@@ -87,24 +88,21 @@ class FewSequences {
   /// All lanes of the warp call it together, as all functions of this class.
   __device__ __forceinline__ FewSequences(const KernelParams& p, Notes& notes, int lane)
       : p_(p), notes_(notes), lane_(lane) {
-    int64_t keys = 0;
-    int32_t tiles = 0, longest = 0;
+    int32_t tiles = 0, keys = 0, longest = 0;
 #pragma unroll 1
     for (int first = 0; first < p.sequences.batch; first += kWindow) {
-      const Lengths other = lengths_of(first + lane_);
-      if (first == 0) own_ = other;
-      tiles += tiles_of(other);
-      keys += min(other.k, kCountedKeys);
-      longest = max(longest, other.k);
+      const Lengths own = lengths_of(first + lane_);
+      tiles += tiles_of(own);
+      keys += min(own.k, kCountedKeys);
+      longest = max(longest, own.k);
     }
-    note();
     count_ = __reduce_add_sync(~0u, tiles);
     longest_ = __reduce_max_sync(~0u, longest);
-    total_keys_ = __shfl_sync(~0u, sum_of_lanes_before(keys, lane_) + keys, 31);
+    total_keys_ = __reduce_add_sync(~0u, keys);
   }
 
   /// Sum of the keys of all sequences, at most kCountedKeys of each.
-  __device__ __forceinline__ int64_t total_keys() const { return total_keys_; }
+  __device__ __forceinline__ int32_t total_keys() const { return total_keys_; }
 
   __device__ __forceinline__ int32_t longest_keys() const { return longest_; }
 
@@ -113,13 +111,14 @@ class FewSequences {
 
   /// Item `index` < count(), without its head.
   __device__ __forceinline__ WorkItem item(int index, bool by_size) {
-    if (index < items_before_) {
-      items_before_ = 0;
-      show(0);
-    }
-    for (int here; index >= items_before_ + (here = __reduce_add_sync(~0u, tiles()));) {
+    int window = first_;
+    if (index < items_before_ || window < 0) window = items_before_ = 0;
+    while (true) {  // show() stands in one place, for the sake of the instruction cache
+      if (window != first_) show(window);
+      const int here = __reduce_add_sync(~0u, tiles());
+      if (index < items_before_ + here) break;
       items_before_ += here;
-      show(first_ + kWindow);
+      window += kWindow;
     }
     index -= items_before_;
     // The greatest level with more than `index` items at or above it; by sequence, level 1 has them all.
@@ -177,16 +176,12 @@ class FewSequences {
 
   /// Moves to the window that begins with sequence `first`.
   __device__ __forceinline__ void show(int first) {
-    first_ = first;
-    own_ = lengths_of(first + lane_);
-    note();
-  }
-
-  __device__ __forceinline__ void note() {
     const SeqArrays& a = p_.sequences;
+    const int b = first + lane_;
+    first_ = first;
+    own_ = lengths_of(b);
     __syncwarp();  // the notes of the window before have been read
-    if (first_ + lane_ < a.batch)
-      notes_.first[lane_] = {a.cu_seqlens_q[first_ + lane_], a.kv_bases.of(first_ + lane_)};
+    if (b < a.batch) notes_.first[lane_] = {a.cu_seqlens_q[b], a.kv_bases.of(b)};
     __syncwarp();
   }
 
@@ -212,12 +207,12 @@ class FewSequences {
   const KernelParams& p_;
   Notes& notes_;
   int lane_;
-  int first_ = 0;         ///< first sequence of the window
+  int first_ = -1;        ///< first sequence of the window; -1: none yet
   int items_before_ = 0;  ///< items of the windows before it
   Lengths own_;           ///< of the window's sequence in this lane
   int count_;
   int32_t longest_;
-  int64_t total_keys_;
+  int32_t total_keys_;
 };
 
 }  // namespace attnbench::sm90_prefill
