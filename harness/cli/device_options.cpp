@@ -66,10 +66,10 @@ std::vector<std::string> chosen_devices(const std::string& name, bool quiet) {
 
 void add_kernel_option(CLI::App& command, std::vector<std::string>& names, const std::string& text) {
   command.add_option("--kernel", names, text)
-      ->type_name("NAME")
-      ->expected(1)
+      ->type_name("LIST")
       ->take_all()
-      ->allow_extra_args(false);  // a file may follow
+      ->allow_extra_args(false)  // a file may follow
+      ->delimiter(',');
 }
 
 bool built_with_cuda(KernelTable table) {

@@ -215,7 +215,7 @@ void add_run_options(CLI::App& command, FuzzFlags& f, Program& program) {
                   "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N")
       ->type_name("DEVICE");
   add_kernel_option(command, o.kernels,
-                    "Fuzz this kernel; may be repeated (default: all of the device, in turns)");
+                    "Fuzz these kernels, comma-separated (default: all of the device, in turns)");
   add_plugin_option(command, program);
   command
       .add_option("--workers", o.workers,

@@ -186,7 +186,7 @@ void add_gate(CLI::App& app, Program& program) {
   add_sides(*command, o);
   add_counts(*command, o);
   o->compare.add(*command);
-  add_kernel_option(*command, o->kernels, "Only this kernel; may be repeated");
+  add_kernel_option(*command, o->kernels, "Only these kernels, comma-separated");
   add_plugin_option(*command, program);
   add_peers_option(*command, program);
   add_forwarded(*command, o);

@@ -256,7 +256,7 @@ void add_list(CLI::App& app, Program& program) {
   o->cases.add(*command);
   add_kernel_option(
       *command, o->kernels,
-      "Count and mark what this kernel would run; may be repeated (default: all of the device)");
+      "Count and mark what these kernels, comma-separated, would run (default: all of the device)");
   add_plugin_option(*command, program);
   command
       ->add_option(

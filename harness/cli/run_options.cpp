@@ -20,7 +20,8 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
                    "worker process for each GPU")
       ->type_name("DEVICE")
       ->take_last();
-  add_kernel_option(*command, o->kernels, "Only this kernel; may be repeated (attnbench kernels lists them)");
+  add_kernel_option(*command, o->kernels,
+                    "Only these kernels, comma-separated (attnbench kernels lists them)");
   add_plugin_option(*command, program);
   add_peers_option(*command, program);
   command

@@ -249,7 +249,7 @@ void add_selftest(CLI::App& app, Program& program) {
       ->type_name("DEVICE");
   add_kernel_option(
       *command, o->kernels,
-      "Put the faults into this kernel, or with --cheats run only this one; may be repeated (default: all of "
+      "Put the faults into these kernels, comma-separated, or with --cheats run only these (default: all of "
       "the device, or of --cheats)");
   add_plugin_option(*command, program);
   command

@@ -67,6 +67,7 @@ const BadInput kBadInputs[] = {
      {"run", "--case", "{batch: q4}", "--plugin", kEndsSource},
      "it is source code: compile it"},
     {"UnknownKernel", {"run", "--case", "{batch: q4}", "--kernel", "cpuu"}, "did you mean 'cpu'"},
+    {"UnknownKernelInAList", {"run", "--case", "{batch: q4}", "--kernel", "cpu,cpuu"}, "did you mean 'cpu'"},
     {"UnknownFormat", {"run", "--case", "{batch: q4}", "--format", "xml"}, "unknown format 'xml'"},
     {"UnknownCheck", {"run", "--case", "{batch: q4}", "--check", "fulll"}, "--check"},
     {"NegativeThreads", {"run", "--case", "{batch: q4}", "--threads", "-1"}, "--threads"},

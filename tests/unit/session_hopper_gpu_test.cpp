@@ -104,9 +104,13 @@ TEST_F(HopperCall, LaunchRefusesAPointerThatIsNotAligned) {
 }
 
 TEST_F(HopperCall, LaunchRefusesAWorkspaceWithoutItsPlan) {
-  for (const std::string name : {"sm90_decode", "sm90_decode_fixed", "sm90_mixed", "sm90_mla"}) {
-    Call call(name, name == "sm90_mla" ? "{" + kLatent + ", batch: 4q1s9k, heads: 24/1}"
-                                       : "{kv: paged, batch: 4q1s9k, heads: 24/8}");
+  for (const std::string name :
+       {"sm90_decode", "sm90_decode_fixed", "sm90_mixed", "sm90_mla", "sm90_prefill"}) {
+    const std::string long_keys = "{kv: paged, batch: 4q1s9k, heads: 24/8}";
+    const std::string few_keys = "{kv: paged, batch: 4q64s256, heads: 24/8}";  // sm90_prefill needs no list
+    Call call(name, name == "sm90_mla"       ? "{" + kLatent + ", batch: 4q1s9k, heads: 24/1}"
+                    : name == "sm90_prefill" ? few_keys
+                                             : long_keys);
     const auto refused = [&](const char* given) {
       EXPECT_EQ(call.launch(), KernelStatus::kBadArgument) << name;
       EXPECT_NE(std::string(call.message.text).find(given), std::string::npos) << call.message.text;
@@ -124,7 +128,7 @@ TEST_F(HopperCall, LaunchRefusesAWorkspaceWithoutItsPlan) {
     }
     const std::size_t planned_bytes = call.context.workspace_bytes;
     call.context.workspace_bytes = call.kernel.workspace_bytes(&call.params, &call.context);
-    refused("one for other maxima or heads");
+    if (name != "sm90_prefill") refused("one for other maxima or heads");  // its plan serves all of them
     call.params = planned;
     call.context.workspace_bytes = planned_bytes;
     const auto other = open_device("cuda");
