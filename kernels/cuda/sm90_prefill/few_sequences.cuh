@@ -66,12 +66,15 @@ __device__ __forceinline__ int heads_per_section(int64_t total_keys, const KvBud
 /// Blocks then work on two or three sequences at a time, whose keys and values fit L2 all the same.
 inline constexpr int32_t kWholeRowKeys = 512;
 
+/// Sequences of a window: one per lane.
+inline constexpr int kWindow = 32;
+
 /// Values of the window's sequences that the scheduling warp keeps in shared memory.
 struct Notes {
   struct {
     int32_t q_row;
     int32_t kv_base;
-  } first[kMaxFewSequences];  ///< for each sequence, as in WorkItem
+  } first[kWindow];  ///< for each sequence, as in WorkItem
 };
 
 /// The items of the sequences, in one of two orders.
@@ -160,8 +163,6 @@ class FewSequences {
   }
 
  private:
-  static constexpr int kWindow = 32;
-
   struct Lengths {
     int32_t q = 0, k = 0;
   };

@@ -72,7 +72,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
   constexpr Shape kShape = Choice::kShape;
   constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
   static_assert(kSmemBytes <= kSharedBytes);
-  const bool early = !p.draw_first && !p.alone;  // with draw_first it waits for an event of another kernel
+  // Early beside `prepare`: not where there is none, nor with draw_first, which waits for an event instead.
+  const bool early = !p.draw_first && !p.alone;
   return hopper::launch_early(prefill_kernel<Choice>, blocks, Derived<kShape>::kThreads, kSmemBytes, early,
                               stream, maps, p);
 }

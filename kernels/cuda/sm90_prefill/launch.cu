@@ -24,7 +24,8 @@ constexpr const char* kInstanceNames =
     ;
 #undef INSTANCE
 
-/// The parts of the workspace, as offsets in bytes. The schedule is at 0. The others are for splits.
+/// The parts of the workspace, as offsets in bytes; `suffix_row` counts rows. The schedule is at 0. The others are
+/// for splits.
 struct Layout {
   std::size_t partial_sum;
   std::size_t partial_out;

@@ -39,7 +39,7 @@ struct Row {
   int64_t first;  ///< row of its first state; those of further splits lie `stride` rows apart
   int64_t q_row;
   int head;
-  int64_t suffix;  ///< cascade: row of the suffix's state, the last one
+  int64_t suffix = 0;  ///< cascade: row of the suffix's state, the last one
 };
 
 /// Merges a row: a warp, of which each lane has kHeadDim / 32 neighbouring channels. Sums run in the order of
@@ -135,12 +135,10 @@ __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
     const int in_tile = token_of_row(p, row);
     const int token = tile * p.tokens_per_tile + in_tile;
     const int first_state = __shfl_sync(~0u, own.first_state, owner) + tile * splits;
-    return Row{token < __shfl_sync(~0u, own.q_len, owner),
-               splits,
+    return Row{token < __shfl_sync(~0u, own.q_len, owner), splits,
                (int64_t{first_state} * p.num_head_tiles + head_tile) * m.block_m + row,
                __shfl_sync(~0u, own.q_row, owner) + token,
-               head_tile * p.heads_per_tile + row - in_tile * p.heads_per_tile,
-               0};
+               head_tile * p.heads_per_tile + row - in_tile * p.heads_per_tile};
   };
   const int64_t stride = int64_t{p.num_head_tiles} * m.block_m;
   int i = blockIdx.x * kWarps + threadIdx.x / 32;
@@ -154,7 +152,8 @@ __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
   }
 }
 
-/// The same for the states of a cascade. A warp takes a query's heads one after the other.
+/// The same for the states of a cascade, whose rows are those of all queries. Neighbouring warps take the heads of
+/// a query.
 template <int kHeadDim>
 __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
     merge_cascade_kernel(const __grid_constant__ KernelParams p, const __grid_constant__ MergeParams m) {
