@@ -1,10 +1,11 @@
-// The choice of splits in sm90_prefill/split.h, on GPUs of 78 to 144 multiprocessors.
+// The choice of splits in sm90_prefill/split.h and cascade.h, on GPUs of 78 to 144 multiprocessors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <vector>
 
+#include "kernels/cuda/sm90_prefill/cascade.h"
 #include "kernels/cuda/sm90_prefill/split.h"
 
 namespace attnbench::sm90_prefill {
@@ -101,6 +102,40 @@ TEST(PrefillSplit, StatesHaveRoomAndTheTimeIsNeverWorse) {
     splitting += states > 0 ? 1 : 0;
   }
   EXPECT_GT(splitting, 5'000);  // the loop above met splits
+}
+
+TEST(PrefixSplits, FillTheMultiprocessorsInWholeRounds) {
+  EXPECT_EQ(prefix_splits(64, 32, 132), 4);  // 128 works; 5 splits would be 160 in two rounds
+  EXPECT_EQ(prefix_splits(64, 32, 78), 2);
+  EXPECT_EQ(prefix_splits(64, 64, 132), 2);
+  EXPECT_EQ(prefix_splits(64, 128, 132), 1);
+  EXPECT_EQ(prefix_splits(64, 400, 132), 1);
+}
+
+TEST(PrefixSplits, ThereAreNoneWithoutAPrefix) {
+  EXPECT_EQ(prefix_splits(0, 32, 132), 0);
+  EXPECT_EQ(prefix_splits(64, 0, 132), 0);
+}
+
+TEST(PrefixSplits, StatesHaveRoomAndTheTimeIsNeverWorse) {
+  std::mt19937 random(2);
+  const auto draw = [&](int32_t low, int32_t high) {
+    return std::uniform_int_distribution<int32_t>(low, high)(random);
+  };
+  int32_t splitting = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const int32_t multiprocessors = draw(78, 144), head_tiles = draw(1, 64), tiles = draw(1, 20);
+    const int32_t blocks = draw(1, 1 << draw(0, 12)), works = tiles * head_tiles;
+    const int32_t splits = prefix_splits(blocks, works, multiprocessors);
+    ASSERT_LE(tiles * splits, most_prefix_states(tiles, head_tiles, multiprocessors));
+    // Keys that one multiprocessor works on in turn, in KV blocks.
+    const auto in_turn = [&](int32_t n) {
+      return (works * n + multiprocessors - 1) / multiprocessors * ((blocks + n - 1) / n);
+    };
+    ASSERT_LE(in_turn(splits), in_turn(1));
+    splitting += splits > 1 ? 1 : 0;
+  }
+  EXPECT_GT(splitting, 2'000);  // the loop above met splits
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Launches a kernel so that it may begin before the previous kernel of its stream has ended. Host code.
+// Launches a kernel so that it may begin before the previous kernel of its stream has ended, or so that all of its
+// blocks run at once. Host code.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,26 +8,38 @@
 
 namespace attnbench::hopper {
 
-/// Enqueues `kernel` with `smem_bytes` of dynamic shared memory per block. With `early` it may begin once all
-/// blocks of the previous kernel have called cudaTriggerProgrammaticLaunchCompletion or have ended. It then
-/// waits for that kernel by cudaGridDependencySynchronize where it must.
+/// When the blocks of a kernel begin.
+enum class Start {
+  kInOrder,  ///< after the previous kernel
+  /// Once all blocks of the previous kernel have called cudaTriggerProgrammaticLaunchCompletion or have ended. The
+  /// kernel then waits for that one by cudaGridDependencySynchronize where it must.
+  kEarly,
+  kAllAtOnce,  ///< after the previous kernel, all at once (a cooperative launch), so that they may wait for others
+};
+
+/// Enqueues `kernel` with `smem_bytes` of dynamic shared memory per block.
 template <class... Params, class... Args>
-cudaError_t launch_early(void (*kernel)(Params...), int blocks, int threads, std::size_t smem_bytes,
-                         bool early, cudaStream_t stream, const Args&... args) {
+cudaError_t launch_as(Start start, void (*kernel)(Params...), int blocks, int threads, std::size_t smem_bytes,
+                      cudaStream_t stream, const Args&... args) {
   const cudaError_t error =
       cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(smem_bytes));
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute early_start{};
-  early_start.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early_start.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attribute{};
+  if (start == Start::kEarly) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  } else {
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
   config.blockDim = threads;
   config.dynamicSmemBytes = smem_bytes;
   config.stream = stream;
-  config.attrs = &early_start;
-  config.numAttrs = early ? 1 : 0;
+  config.attrs = &attribute;
+  config.numAttrs = start == Start::kInOrder ? 0 : 1;
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 

@@ -29,10 +29,21 @@ struct MergePlace {
   int lane;
 };
 
+/// Leaves the state of row `row` of a suffix, as store_row writes O and LSE.
+template <int kCount>
+__device__ __forceinline__ void store_suffix(const KernelParams& p, int64_t q_row, int32_t head, int channel,
+                                             const float (&o)[kCount], float lse2, bool writes_lse) {
+  static_assert(kCount == 4);
+  const int64_t at = q_row * p.attention.num_heads_q + head;
+  *reinterpret_cast<float4*>(p.suffix_out + at * p.attention.head_dim + channel) =
+      make_float4(o[0], o[1], o[2], o[3]);
+  if (writes_lse) p.suffix_sum[at] = make_float2(lse2, 1.0f);
+}
+
 /// Writes kCount neighbouring channels of O of row `row`, and its LSE if `writes_lse` (one lane's task). `o`
 /// is normalised over the keys, and `lse2` is the base-2 LSE over the keys. The sink joins the denominator
-/// here.
-template <DType kType, int kCount>
+/// here. Instances for suffixes leave a state instead.
+template <Shape kShape, int kCount>
 __device__ __forceinline__ void store_row(const KernelParams& p, const Item& item, int kv_head, int row,
                                           int channel, const float (&o)[kCount], float lse2,
                                           bool writes_lse) {
@@ -40,12 +51,16 @@ __device__ __forceinline__ void store_row(const KernelParams& p, const Item& ite
   const int token = p.by_group.divide(row);
   const int32_t head = kv_head * p.group + (row - token * p.group);
   const int64_t q_row = item.q_begin + token;
+  if constexpr (kShape.suffixes) {
+    store_suffix(p, q_row, head, channel, o, lse2, writes_lse);
+    return;
+  }
   const float kept = a.features & kSinks ? hopper::join_sink(lse2, a.sinks[head] * kLog2E) : 1.0f;
   uint16_t* out = static_cast<uint16_t*>(a.out) + out_offset(a, q_row, head) + channel;
   uint32_t word[kCount / 2];
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i)
-    word[i] = hopper::pack_pair<kType>(o[2 * i] * kept, o[2 * i + 1] * kept);
+    word[i] = hopper::pack_pair<kShape.dtype>(o[2 * i] * kept, o[2 * i + 1] * kept);
   if constexpr (kCount == 2) {
     *reinterpret_cast<uint32_t*>(out) = word[0];
   } else {
@@ -134,8 +149,7 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
     for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
       for (int c = 0; c < kVector; ++c) o[i][c] *= normaliser;
-      store_row<kShape.dtype>(p, item, kv_head, row, (i * 32 + lane) * kVector, o[i], lse2,
-                              i == 0 && lane == 0);
+      store_row<kShape>(p, item, kv_head, row, (i * 32 + lane) * kVector, o[i], lse2, i == 0 && lane == 0);
     }
   }
 }
@@ -217,8 +231,11 @@ __device__ __forceinline__ void multiply_value_scales(const KernelParams& p, int
 /// Ends a segment. All consumer warps call it, each with its `results`, which are merged through shared
 /// memory. Writes O and LSE, or a partial result. The block that writes a sequence's last partial result
 /// merges them all; with few splits the block of the first split does (handover.cuh).
+///
+/// Returns whether it merged partial results of other segments. The rows that it then wrote are complete once all
+/// consumer warps meet again; those of a sequence that is one segment are complete at the return.
 template <Shape kShape, class Results>
-__device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemory<kShape>& smem,
+__device__ __forceinline__ bool finish_segment(const KernelParams& p, SharedMemory<kShape>& smem,
                                                const Item& item, int kv_head, const Scales& scales,
                                                const Results& results) {
   using D = Derived<kShape>;
@@ -265,7 +282,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
       const int channel = pass * kChannels + unit * 4;
       const bool writes_lse = pass == 0 && unit == 0;
       if (whole) {
-        store_row<kShape.dtype>(p, item, kv_head, row, channel, merged, lse2, writes_lse);
+        store_row<kShape>(p, item, kv_head, row, channel, merged, lse2, writes_lse);
       } else if (D::kFirstWaits && item.first_partial < 0) {
         const int32_t first_part = item.other_partial / kPartialStep;
         const int32_t part = first_part + (item.split > 0 ? item.split : 1);
@@ -278,7 +295,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
           const int64_t stride =
               static_cast<int64_t>(p.max_rows) * (kShape.head_dim / 4);  // states from one part to the next
           take_states(place, stride, item.num_splits - 1, merged, lse2);
-          store_row<kShape.dtype>(p, item, kv_head, row, channel, merged, lse2, writes_lse);
+          store_row<kShape>(p, item, kv_head, row, channel, merged, lse2, writes_lse);
           clear_states(place, stride, item.num_splits - 1);
         }
       } else {
@@ -290,7 +307,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
   }
   // Now merge_out has been read, and may be written for the next segment. The partial result is complete.
   meet();
-  if (whole || (D::kFirstWaits && item.first_partial < 0)) return;
+  if (whole || (D::kFirstWaits && item.first_partial < 0)) return false;
 
   // The barrier above orders every thread's share of the partial result before thread 0's release. The one
   // below orders its acquire before every thread's loads.
@@ -298,7 +315,9 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
     smem.is_last = hopper::arrive_last(p.counters + partial_of_split(p, item, kv_head, 0), item.num_splits);
   }
   meet();
-  if (smem.is_last) merge_splits<kShape>(p, item, kv_head, rows);
+  if (smem.is_last == 0) return false;
+  merge_splits<kShape>(p, item, kv_head, rows);
+  return true;
 }
 
 }  // namespace attnbench::sm90_decode

@@ -2,9 +2,9 @@
 // fences: each word is its own flag.
 //
 // A *state* is four neighbouring channels of a row's normalised O, and the row's LSE in base 2. A *place* in
-// global memory has room for one state. Its words hold kAbsent, all bits set, until a thread leaves a state
-// there. The thread that waits for the state sets them to kAbsent again when it has taken it, so between
-// launches all places are absent. No computed number is kAbsent: a NaN that the GPU computes is 0x7fffffff.
+// global memory has room for one state. Its words hold kAbsent until a thread leaves a state there. The thread
+// that waits for the state sets them to kAbsent again when it has taken it, so between launches all places are
+// absent.
 // Loads and stores are relaxed, at GPU scope (PTX ISA, "Memory Consistency Model"), because no word tells
 // anything about another.
 //
@@ -18,16 +18,17 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/common/absent.cuh"
 #include "kernels/cuda/common/registers.cuh"
 #include "kernels/cuda/common/softmax.cuh"
 
 namespace attnbench::sm90_decode {
 
+using hopper::kAbsent;
 using hopper::lse2_of;
 using hopper::OnlineSoftmax;
+using hopper::present;
 using hopper::reference_of;
-
-inline constexpr uint32_t kAbsent = ~0u;
 
 /// Most states that a block waits for. Polling more of them takes longer than counting arrivals.
 inline constexpr int kMostStates = 4;
@@ -37,9 +38,6 @@ struct StatePlace {
   float* out;
   float* lse;
 };
-
-/// The bits of x, but never kAbsent; a NaN stays NaN.
-__device__ __forceinline__ uint32_t present(float x) { return min(__float_as_uint(x), kAbsent - 1); }
 
 __device__ __forceinline__ void store_state(const StatePlace& place, const uint32_t (&o)[4], uint32_t lse2) {
   asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(place.out), "r"(o[0]), "r"(o[1]),

@@ -14,6 +14,8 @@
 //   16-byte unit 16 bytes of a row in shared memory: 8 channels of 16 bits. It is no unit of work.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 #include "kernels/contract/attention_params.h"
@@ -103,6 +105,11 @@ struct alignas(64) KernelParams {
   float step_ns;    ///< time of a step (pace.cuh) while all blocks read
 
   int32_t box_shift;  ///< log2 of box_rows
+
+  /// States of suffixes (Shape::suffixes), a row for each query and head, q_row * Hq + head: O normalised,
+  /// [head_dim] each; and the base-2 logarithm of the sum of weights (-inf: no key) with a 1.
+  float* suffix_out;
+  float2* suffix_sum;
 };
 
 }  // namespace attnbench::sm90_decode

@@ -35,10 +35,10 @@ class PagesAhead {
     return __shfl_sync(~0u, guessed_, (page - guessed_page_) & 31);
   }
 
-  /// Begins a sequence at the page of key `key`.
-  __device__ __forceinline__ void begin(int32_t b, int32_t k_len, int32_t key) {
+  /// Begins a sequence at the page of key `key`. Its pages and keys count from its `shared_keys`-th key on.
+  __device__ __forceinline__ void begin(int32_t b, int32_t k_len, int32_t key, int32_t shared_keys) {
     if (p_.block_table == nullptr) return;
-    table_ = p_.block_table + b * p_.block_table_stride;
+    table_ = p_.block_table + b * p_.block_table_stride + page_of(shared_keys);
     pages_ = page_of(k_len - 1) + 1;
     first_ = page_of(key);
     low_ = b == guessed_b_ && first_ == guessed_page_ ? guessed_ : fetch(first_);
@@ -121,7 +121,7 @@ class Producer {
     Entry following{};
     bool loaded = false;
     const auto load_following = [&] {
-      following = load_entry_if_any(p_, known + lane_);
+      following = load_own_entry<kShape>(p_, smem_, known + lane_, p_.batch);
       if constexpr (kShape.append) new_tokens_.load_of_lane(p_, known + lane_);
       loaded = true;
     };
@@ -139,7 +139,8 @@ class Producer {
           const int32_t end = tiles.begin + min(to << p_.unit_shift, count);
           if (!begun_) derived.begin_segment(sequence, begin < end);
           if (begin < end) {
-            pages_.begin(b, sequence.k_len, begin * kShape.tile_tokens);
+            pages_.begin(b, sequence.k_len, begin * kShape.tile_tokens,
+                         kShape.suffixes ? smem_.shared_keys : 0);
             if (begun_) {
               kv_.advance();
               kv_.advance();

@@ -34,6 +34,9 @@ struct Shape {
   /// warps are the last of them, one other warp loads, and the rest do other work. No block of that kernel
   /// waits for others.
   int block_warps = 0;
+  /// Decodes only the keys behind those that all sequences share, and leaves states: the partial results of
+  /// queries that another kernel merges with those of the shared keys (sm90_prefill/cascade.h).
+  bool suffixes = false;
 };
 
 inline constexpr int kQStages = 2;
@@ -87,6 +90,7 @@ struct Derived {
   static_assert(!kShape.int8_kv || (kShape.eight_bit_kv && kOwnBlock && kShape.tile_tokens % 32 == 0));
   // Appended rows have the type of q.
   static_assert(!kShape.append || (kOwnBlock && !kShape.eight_bit_kv));
+  static_assert(!kShape.suffixes || !kOwnBlock);
 };
 
 /// The rows of one sequence: its first row in the packed q, its lengths in tokens, and where its keys begin.
@@ -168,6 +172,7 @@ struct alignas(1024) SharedMemory {
   Start start;
   int32_t warp_units[D::kThreads / 32];  ///< find_start_in_block: units of each warp's sequences
   [[no_unique_address]] std::conditional_t<kShape.int8_kv, KeyScales<kShape>, NoScales> key_scales;
+  int32_t shared_keys;  ///< of each sequence that the instance leaves out: Shape::suffixes
 
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Ring<kShape.slots> kv_ring;

@@ -31,6 +31,16 @@ __device__ __forceinline__ Entry load_entry_if_any(const KernelParams& p, int32_
   return b < p.batch ? load_entry(p, b) : Entry{};
 }
 
+/// Loads the entry of sequence b < end, without the keys that all sequences share if the instance leaves them
+/// to another kernel; or that of a sequence without queries.
+template <Shape kShape>
+__device__ __forceinline__ Entry load_own_entry(const KernelParams& p, const SharedMemory<kShape>& smem,
+                                                int32_t b, int32_t end) {
+  Entry e = b < end ? load_entry(p, b) : Entry{};
+  if constexpr (kShape.suffixes) e.k_begin = smem.shared_keys;  // such KV is paged: k_begin was 0
+  return e;
+}
+
 /// The sequence of an entry. A sequence with more queries than the launch's longest belongs to another kernel
 /// (sm90_mixed) and counts as one without queries. So does one that a replay made longer than the workspace
 /// allows.
@@ -143,7 +153,7 @@ __device__ __forceinline__ bool find_start_in_block(const KernelParams& p, int32
   for (int32_t b = first; b < last; b += kBatch) {
     Entry e[kBatch];
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) e[i] = b + i < last ? load_entry(p, b + i) : Entry{};
+    for (int i = 0; i < kBatch; ++i) e[i] = load_own_entry<kShape>(p, smem, b + i, last);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) units += units_of<kShape>(p, sequence_of(p, e[i]));
   }
@@ -164,7 +174,7 @@ __device__ __forceinline__ bool find_start_in_block(const KernelParams& p, int32
   // Exactly one thread's run holds unit `begin`, if begin < total.
   if (before <= begin && begin < before + units) {
     for (int32_t b = first; b < last; ++b) {  // these loads hit L1
-      const Sequence s = sequence_of(p, load_entry(p, b));
+      const Sequence s = sequence_of(p, load_own_entry<kShape>(p, smem, b, last));
       const int32_t here = units_of<kShape>(p, s);
       if (begin < before + here) {
         smem.start = {b, before, s};

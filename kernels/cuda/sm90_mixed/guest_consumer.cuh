@@ -10,17 +10,51 @@
 #include "kernels/cuda/sm90_decode/epilogue.cuh"
 #include "kernels/cuda/sm90_decode/seen_keys.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
+#include "kernels/cuda/sm90_mixed/instances.h"
 
 namespace attnbench::sm90_mixed {
 
 inline constexpr int kGuestWarps = 4;
 inline constexpr int kGuestRows = 8;
 
+/// The sequences whose suffixes a block has finished, for the warps that merge them with the shared keys
+/// (row_merger.cuh). Entries are atomic, and absent until they are added.
+struct FinishedSuffixes {
+  static constexpr int32_t kNoMore = -1, kAbsentEntry = -2;
+
+  int32_t added;                        ///< entries; belongs to the thread that adds
+  int32_t sequence[kMostSuffixes + 1];  ///< the last one is kNoMore
+
+  /// All threads of the block call it, before a barrier.
+  __device__ __forceinline__ void clear() {
+    if (threadIdx.x == 0) added = 0;
+    for (uint32_t i = threadIdx.x; i <= kMostSuffixes; i += blockDim.x) sequence[i] = kAbsentEntry;
+  }
+
+  /// One thread adds all entries. What it saw written is visible to those who get the entry.
+  __device__ __forceinline__ void add(int32_t b) {
+    __threadfence_block();
+    atomicExch(&sequence[added++], b);
+  }
+
+  /// Waits until entry `i` is there, and returns it. All lanes of a warp call it.
+  __device__ __forceinline__ int32_t await(uint32_t i, int lane) {
+    int32_t b = kAbsentEntry;
+    while (lane == 0 && (b = atomicOr(&sequence[i], 0)) == kAbsentEntry) __nanosleep(100);
+    b = __shfl_sync(~0u, b, 0);
+    __threadfence_block();
+    return b;
+  }
+};
+struct NoSuffixes {};
+
 /// Shared memory of the guests besides that of sm90_decode.
+template <bool kSuffixes>
 struct alignas(1024) GuestMemory {
   /// Weights of two tiles, [row][64 keys] in the 128-byte swizzle.
   uint8_t weights[2][kGuestRows * hopper::kChunkBytes];
   float of_warp[kGuestWarps][kGuestRows];  ///< each warp's greatest scores, or sums of weights
+  [[no_unique_address]] std::conditional_t<kSuffixes, FinishedSuffixes, NoSuffixes> finished;
 };
 
 /// The warpgroup, for the life of the block: S^T = K Q^T, weights, O^T += V^T P^T, tile by tile of 64 keys.
@@ -41,8 +75,8 @@ class GuestConsumer {
 
  public:
   __device__ __forceinline__ GuestConsumer(const sm90_decode::KernelParams& p,
-                                           sm90_decode::SharedMemory<kShape>& smem, GuestMemory& memory,
-                                           int kv_head)
+                                           sm90_decode::SharedMemory<kShape>& smem,
+                                           GuestMemory<kShape.suffixes>& memory, int kv_head)
       : p_(p),
         smem_(smem),
         memory_(memory),
@@ -71,7 +105,12 @@ class GuestConsumer {
       const int tile_end = item.tile_end;
       for (int tile = item.tile_begin; tile < tile_end; ++tile) add_tile(tile);
       constexpr sm90_decode::Scales kNone{0.0f, 1.0f, 1.0f};  // offsets are logits in base 2
-      sm90_decode::finish_segment<kShape>(p_, smem_, item, kv_head_, kNone, *this);
+      const bool whole = item.num_splits == 1;
+      const bool merged = sm90_decode::finish_segment<kShape>(p_, smem_, item, kv_head_, kNone, *this);
+      if constexpr (kShape.suffixes) {
+        if (merged) meet();
+        if ((whole || merged) && threadIdx.x % 128 == 0) memory_.finished.add(item.b);
+      }
       smem_.q_ring.release(q_, lane_);
       q_.advance();
     }
@@ -267,7 +306,7 @@ class GuestConsumer {
 
   const sm90_decode::KernelParams& p_;
   sm90_decode::SharedMemory<kShape>& smem_;
-  GuestMemory& memory_;
+  GuestMemory<kShape.suffixes>& memory_;
   const int kv_head_;
   const int lane_;
   const int warp_;

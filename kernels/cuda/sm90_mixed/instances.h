@@ -20,6 +20,9 @@ struct TogetherParams {
   sm90_decode::KernelParams decode;
 };
 
+/// Most sequences of a launch of an instance for cascades.
+inline constexpr int kMostSuffixes = 1024;
+
 struct Instance {
   DType dtype;
   int head_dim;

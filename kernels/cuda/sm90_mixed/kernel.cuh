@@ -10,6 +10,7 @@
 #include "kernels/cuda/sm90_decode/start.cuh"
 #include "kernels/cuda/sm90_mixed/guest_consumer.cuh"
 #include "kernels/cuda/sm90_mixed/instances.h"
+#include "kernels/cuda/sm90_mixed/row_merger.cuh"
 #include "kernels/cuda/sm90_prefill/consumer.cuh"
 #include "kernels/cuda/sm90_prefill/producer.cuh"
 
@@ -23,6 +24,8 @@ struct Shape {
   int block_n;          ///< as in sm90_prefill::Shape
   int slots;            ///< as in sm90_decode::Shape
   int guest_registers;  ///< per thread of the warpgroup that decodes
+  /// sm90_prefill's warps take the keys that all sequences share, and the guests each sequence's other keys.
+  bool cascade = false;
 };
 
 /// Both kernels' shapes in one block.
@@ -34,6 +37,9 @@ struct Together {
                                                 .block_n = kShape.block_n,
                                                 .q_stages = 1,
                                                 .masked = true,
+                                                .across_tiles = !kShape.cascade,
+                                                .split = kShape.cascade,
+                                                .cascade = kShape.cascade,
                                                 .guest_registers = kShape.guest_registers};
   using P = sm90_prefill::Derived<kPrefill>;
   static constexpr sm90_decode::Shape kDecode{.dtype = kShape.dtype,
@@ -42,13 +48,22 @@ struct Together {
                                               .slots = kShape.slots,
                                               .rows = kGuestRows,
                                               .joint = true,
-                                              .block_warps = P::kThreads / 32};
+                                              .block_warps = P::kThreads / 32,
+                                              .suffixes = kShape.cascade};
   using D = sm90_decode::Derived<kDecode>;
+
+  /// What a cascade needs besides.
+  struct Cascade {
+    sm90_prefill::CascadePrefix prefix;
+    int32_t kv_head;  ///< of the suffixes; here, because registers are few
+  };
+  struct NoCascade {};
 
   struct alignas(1024) SharedMemory {
     sm90_prefill::SharedMemory<kPrefill> prefill;
     sm90_decode::SharedMemory<kDecode> decode;
-    GuestMemory guests;
+    GuestMemory<kShape.cascade> guests;
+    [[no_unique_address]] std::conditional_t<kShape.cascade, Cascade, NoCascade> cascade;
   };
   static constexpr std::size_t kSmemBytes = sizeof(SharedMemory) + 1024;
   static_assert(kSmemBytes <= 227 * 1024);
@@ -95,6 +110,15 @@ __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
     }
     hopper::fence_for_wgmma();
   }
+  if constexpr (Choice::kShape.cascade) {
+    const sm90_prefill::CascadePrefix prefix(p.prefill, T::kPrefill.block_n, lane);
+    if (threadIdx.x == 0) {
+      smem.decode.shared_keys = prefix.keys;
+      smem.cascade.prefix = prefix;
+      smem.cascade.kv_head = static_cast<int>(blockIdx.x) % p.decode.attention.num_heads_kv;
+    }
+    smem.guests.finished.clear();
+  }
   __syncthreads();
 
   const int kv_heads = p.decode.attention.num_heads_kv;
@@ -121,17 +145,26 @@ __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
   } else if (warp_group <= P::kConsumers) {
     hopper::raise_register_limit<P::kConsumerRegisters>();
     sm90_prefill::Consumer<T::kPrefill>(p.prefill, smem.prefill, warp_group - 1).run();
+    if constexpr (Choice::kShape.cascade) {
+      merge_finished_rows<T::kPrefill>(p.prefill, smem.cascade.prefix, smem.guests.finished,
+                                       smem.cascade.kv_head, static_cast<int>(threadIdx.x) / 32 - 4,
+                                       threadIdx.x % 32);
+    }
   } else {
     hopper::lower_register_limit<Choice::kShape.guest_registers>();
     if (decodes) GuestConsumer<T::kDecode>(p.decode, smem.decode, smem.guests, kv_head).run();
+    if constexpr (Choice::kShape.cascade) {
+      if (threadIdx.x % 128 == 0) smem.guests.finished.add(FinishedSuffixes::kNoMore);
+    }
   }
 }
 
 template <class Choice>
 cudaError_t launch_choice(const TogetherParams& p, int blocks, cudaStream_t stream) {
   using T = Together<Choice::kShape>;
-  return hopper::launch_early(together_kernel<Choice>, blocks, T::P::kThreads, T::kSmemBytes, true, stream,
-                              p);
+  // Early beside `prepare`. A cascade has none, and its blocks wait for others.
+  const auto start = Choice::kShape.cascade ? hopper::Start::kAllAtOnce : hopper::Start::kEarly;
+  return hopper::launch_as(start, together_kernel<Choice>, blocks, T::P::kThreads, T::kSmemBytes, stream, p);
 }
 
 template <class Choice>

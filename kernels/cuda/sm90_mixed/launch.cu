@@ -19,12 +19,13 @@ namespace {
 constexpr int kTogetherRows = 8;
 
 /// How a step is divided into launches: sm90_decode alone, sm90_prefill alone, each on a part of the
-/// multiprocessors, or both on every one.
-enum class Way { kDecode, kPrefill, kTwoStreams, kTogether };
+/// multiprocessors, or both on every one. Both do so with sequences divided between them, or with the keys of
+/// each sequence (kCascade): those that all sequences share for sm90_prefill, the others for sm90_decode.
+enum class Way { kDecode, kPrefill, kTwoStreams, kTogether, kCascade };
 
 /// Longest sequence that is sm90_decode's, in queries.
 int decode_q_len(const AttentionParams& p, Way way) {
-  if (way == Way::kDecode) return p.max_seqlen_q;
+  if (way == Way::kDecode || way == Way::kCascade) return p.max_seqlen_q;
   const int rows = way == Way::kTogether ? kTogetherRows : kDecodeRows;
   return std::max(rows / (p.num_heads_q / p.num_heads_kv), 1);
 }
@@ -41,21 +42,25 @@ constexpr const char* kInstanceNames =
 #undef INSTANCE
 
 /// The instance of the kernel that does both on every multiprocessor, null if none supports the step.
-const Instance* find_together(const AttentionParams& p, const LaunchContext& context) {
+const Instance* find_together(const AttentionParams& p, const LaunchContext& context, bool cascade) {
   if (p.num_heads_q / p.num_heads_kv > kTogetherRows || p.softcap > 0.0f) return nullptr;
   if (p.features & kE4m3Kv) return nullptr;
   if (p.num_heads_kv > context.multiprocessors) return nullptr;
   for (const Instance* i : kInstances) {
-    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim) return i;
+    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->prefill.cascade == cascade) return i;
   }
   return nullptr;
 }
 
 Way way_of(const AttentionParams& p, const LaunchContext& context) {
   const sm90_prefill::Instance* prefill = sm90_prefill::choose_instance(p, context);
-  if (prefill != nullptr && prefill->cascade) return Way::kPrefill;
+  if (prefill != nullptr && prefill->cascade) {
+    const bool few = int64_t{p.max_seqlen_q} * p.num_heads_q <= int64_t{kTogetherRows} * p.num_heads_kv;
+    return few && p.batch <= kMostSuffixes && find_together(p, context, true) != nullptr ? Way::kCascade
+                                                                                         : Way::kPrefill;
+  }
   if (few_rows(p, context.multiprocessors)) return Way::kDecode;
-  const bool together = find_together(p, context) != nullptr;
+  const bool together = find_together(p, context, false) != nullptr;
   if (one_launch(estimate(p, hopper::rates_of(context)), together)) return Way::kPrefill;
   return together ? Way::kTogether : Way::kTwoStreams;
 }
@@ -99,8 +104,8 @@ Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
   parts.way = way_of(p, context);
   parts.decode = decode_part(p, parts.way);
   parts.division = division_of(p, parts.way, context);
-  if (parts.way == Way::kTogether) {
-    parts.together = find_together(p, context);
+  if (parts.way == Way::kTogether || parts.way == Way::kCascade) {
+    parts.together = find_together(p, context, parts.way == Way::kCascade);
     parts.decode_instance = &parts.together->decode;
     parts.prefill_instance = &parts.together->prefill;
   } else {
@@ -144,6 +149,14 @@ KernelStatus device_error(cudaError_t error, KernelMessage* message) {
   return refuse(message, KernelStatus::kDeviceError, "sm90_mixed: %s", cudaGetErrorString(error));
 }
 
+/// The context of sm90_prefill, whose workspace lies behind sm90_decode's.
+LaunchContext prefill_context(const Parts& parts, const LaunchContext& context) {
+  LaunchContext prefill = context;
+  prefill.workspace = static_cast<unsigned char*>(context.workspace) + parts.workspace.prefill_begin;
+  prefill.workspace_bytes = context.workspace_bytes - parts.workspace.prefill_begin;
+  return prefill;
+}
+
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   const Parts parts = parts_of(op->attention, *context);
   if (const KernelStatus s = check_workspace(kAttention, parts.workspace.bytes, *context, message);
@@ -153,23 +166,16 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
     sm90_decode::forget_plan(*context);
     return sm90_prefill::plan_instance(*parts.prefill_instance, op->attention, *context, message);
   }
-  if (parts.way != Way::kTwoStreams) {
-    return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division,
-                                      message);
+  if (parts.way == Way::kTwoStreams) {
+    const KernelStatus s = device_error(prepare_side_stream(context->device_ordinal), message);
+    if (s != KernelStatus::kOk) return s;
   }
-  if (const KernelStatus s = device_error(prepare_side_stream(context->device_ordinal), message);
-      s != KernelStatus::kOk) {
-    return s;
+  if (parts.way == Way::kCascade) {
+    const KernelStatus s = sm90_prefill::plan_instance(*parts.prefill_instance, op->attention,
+                                                       prefill_context(parts, *context), message);
+    if (s != KernelStatus::kOk) return s;
   }
   return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division, message);
-}
-
-/// The context of sm90_prefill, whose workspace lies behind sm90_decode's.
-LaunchContext prefill_context(const Parts& parts, const LaunchContext& context) {
-  LaunchContext prefill = context;
-  prefill.workspace = static_cast<unsigned char*>(context.workspace) + parts.workspace.prefill_begin;
-  prefill.workspace_bytes = context.workspace_bytes - parts.workspace.prefill_begin;
-  return prefill;
 }
 
 KernelStatus launch_together(const Parts& parts, const AttentionParams& p, const LaunchContext& context,
@@ -178,18 +184,27 @@ KernelStatus launch_together(const Parts& parts, const AttentionParams& p, const
   KernelStatus status = sm90_decode::make_launch(*parts.decode_instance, parts.decode, context,
                                                  parts.division, message, &decode);
   if (status != KernelStatus::kOk) return status;
+  const bool cascade = parts.way == Way::kCascade;
+  const LaunchContext behind = prefill_context(parts, context);
   sm90_prefill::Launch prefill;
-  status = sm90_prefill::make_launch(*parts.prefill_instance, p, prefill_context(parts, context),
-                                     sm90_prefill::kKvBudgetBytes, decode_q_len(p, parts.way), false, message,
-                                     &prefill);
+  status = sm90_prefill::make_launch(*parts.prefill_instance, p, behind, sm90_prefill::kKvBudgetBytes,
+                                     cascade ? 0 : decode_q_len(p, parts.way), false, message, &prefill);
+  if (status == KernelStatus::kOk && cascade) {
+    status = sm90_prefill::check_plan(*parts.prefill_instance, p, behind, message);
+  }
   if (status != KernelStatus::kOk) return status;
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  cudaError_t error =
-      sm90_prefill::launch_prepare(p, prefill.schedule_params, prefill.params.schedule, stream);
+  const sm90_prefill::KernelParams& k = prefill.params;
+  cudaError_t error = cudaSuccess;
+  if (cascade) {
+    decode.params.suffix_out = k.partial_out + k.suffix_row * p.head_dim;
+    decode.params.suffix_sum = k.partial_sum + k.suffix_row;
+  } else {
+    error = sm90_prefill::launch_prepare(p, prefill.schedule_params, k.schedule, stream);
+  }
   if (error == cudaSuccess) {
     const int blocks = std::max(prefill.blocks, decode.params.parts * p.num_heads_kv);
-    error =
-        parts.together->launch({prefill.maps, decode.maps, prefill.params, decode.params}, blocks, stream);
+    error = parts.together->launch({prefill.maps, decode.maps, k, decode.params}, blocks, stream);
   }
   return device_error(error, message);
 }
@@ -236,7 +251,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
     return sm90_prefill::launch_instance(*parts.prefill_instance, p, *context, sm90_prefill::kKvBudgetBytes,
                                          0, message);
   }
-  if (parts.way == Way::kTogether) return launch_together(parts, p, *context, message);
+  if (parts.together != nullptr) return launch_together(parts, p, *context, message);
   return launch_on_two_streams(parts, p, *context, message);
 }
 

@@ -21,22 +21,34 @@ inline constexpr int64_t kLeastSpared = 48 << 20;
 /// Fewest KV blocks of a prefix's split.
 inline constexpr int32_t kLeastPrefixSplit = 8;
 
-/// Works of the prefix that a launch is meant to have, as a multiple of the multiprocessors.
-inline constexpr int32_t kPrefixRounds = 1;
+/// Most rounds of the prefix's splits: works of one multiprocessor after another.
+inline constexpr int32_t kPrefixRounds = 2;
 
-/// Splits of a prefix of `blocks` KV blocks, the same for all of its `works` (query tiles times head tiles).
-/// 0 if there is no prefix.
+/// What a split costs besides its keys, in KV blocks.
+inline constexpr int32_t kPrefixSplitCost = 1;
+
+/// Splits of a prefix of `blocks` KV blocks, the same for all of its `works` (query tiles times head tiles): as
+/// many as make the multiprocessors end soonest. 0 if there is no prefix.
 ATTNBENCH_HD constexpr int32_t prefix_splits(int32_t blocks, int32_t works, int32_t multiprocessors) {
   if (blocks <= 0 || works <= 0) return 0;
-  const int32_t wanted = (kPrefixRounds * multiprocessors + works - 1) / works;
   const int32_t most = blocks < kLeastPrefixSplit ? 1 : blocks / kLeastPrefixSplit;
-  return wanted < most ? wanted : most;
+  int32_t best = 1, least = INT32_MAX;
+  for (int32_t splits = 1; splits <= most; ++splits) {
+    const int32_t rounds = (works * splits + multiprocessors - 1) / multiprocessors;
+    if (splits > 1 && rounds > kPrefixRounds) break;
+    const int32_t blocks_in_turn = rounds * ((blocks + splits - 1) / splits + kPrefixSplitCost);
+    if (blocks_in_turn < least) {
+      least = blocks_in_turn;
+      best = splits;
+    }
+  }
+  return best;
 }
 
 /// Bound of the states of a prefix per head tile, over all numbers of query tiles up to `tiles`.
 ATTNBENCH_HD constexpr int64_t most_prefix_states(int64_t tiles, int32_t head_tiles,
                                                   int32_t multiprocessors) {
-  return 2 * tiles + (kPrefixRounds * multiprocessors + head_tiles - 1) / head_tiles;
+  return tiles + (kPrefixRounds * multiprocessors + head_tiles - 1) / head_tiles;
 }
 
 }  // namespace attnbench::sm90_prefill

@@ -13,10 +13,12 @@ namespace attnbench::sm90_prefill {
 struct CascadePrefix {
   int q_begin;  ///< packed row of the first query
   int q_end;
-  int keys;    ///< keys that every query sees and that lie in shared blocks; a multiple of block_n
+  int keys;    ///< keys that every query sees and that lie in shared blocks; a multiple of prefix_step
   int owner;   ///< a sequence that has them
   int tiles;   ///< query tiles
   int splits;  ///< of each tile; 0 without shared keys
+
+  CascadePrefix() = default;
 
   /// All lanes of the warp call it together, and get the same values.
   __device__ __forceinline__ CascadePrefix(const KernelParams& p, int block_n, int lane) {
@@ -33,7 +35,7 @@ struct CascadePrefix {
         longest_of = b;
       }
     }
-    keys = max(__reduce_min_sync(~0u, seen), 0) / block_n * block_n;
+    keys = max(__reduce_min_sync(~0u, seen), 0) / p.prefix_step * p.prefix_step;
     const bool has_longest = longest == __reduce_max_sync(~0u, longest);
     owner = __shfl_sync(~0u, longest_of, __ffs(__ballot_sync(~0u, has_longest)) - 1);
     q_begin = a.cu_seqlens_q[0];
@@ -45,14 +47,14 @@ struct CascadePrefix {
 
 /// Draws work for one block, as WorkSource does. Works of the prefix bind the tensor cores, those of suffixes
 /// memory. So the works of the prefix are spread over the first half of all works, and both run beside each
-/// other.
-template <int kBlockN>
+/// other. Without kSuffixes, other warps of the block take the suffixes.
+template <int kBlockN, bool kSuffixes>
 class CascadeSource {
  public:
   __device__ __forceinline__ CascadeSource(const KernelParams& p, Notes&, int lane)
       : p_(p), lane_(lane), work_(blockIdx.x), prefix_(p, kBlockN, lane) {
     of_prefix_ = prefix_.tiles * prefix_.splits * p.num_head_tiles;
-    works_ = of_prefix_ + p.sequences.batch * p.num_head_tiles;
+    works_ = of_prefix_ + (kSuffixes ? p.sequences.batch * p.num_head_tiles : 0);
     stride_ = of_prefix_ > 0 ? max(works_ / (2 * of_prefix_), 1) : works_ + 1;
   }
 
@@ -81,7 +83,7 @@ class CascadeSource {
       item.kv_base = prefix_.owner;
       item.n_begin = split * length;
       item.n_end = min(item.n_begin + length, blocks);
-    } else {
+    } else if constexpr (kSuffixes) {
       const SeqArrays& a = p_.sequences;
       item.q_row = a.cu_seqlens_q[index];
       const int q_len = a.cu_seqlens_q[index + 1] - item.q_row;

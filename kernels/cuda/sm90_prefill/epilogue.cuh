@@ -1,6 +1,7 @@
 // Writes accumulators to O and LSE in global memory, through registers only.
 #pragma once
 
+#include "kernels/cuda/common/absent.cuh"
 #include "kernels/cuda/sm90_prefill/shape.cuh"
 #include "kernels/cuda/sm90_prefill/softmax.cuh"
 
@@ -44,6 +45,23 @@ __device__ __forceinline__ int64_t row_of_state(const KernelParams& p, const Til
   return static_cast<int64_t>(state) * kShape.block_m + row;
 }
 
+/// Writes the reference and the sum of weights of a state's row, after the row's outputs. Where another block
+/// waits for them (Derived::kHandsOver), they tell it that the outputs are there. `writes`: one lane's task. All
+/// lanes of a warp call it.
+template <Shape kShape>
+__device__ __forceinline__ void store_sum(const KernelParams& p, int64_t state_row, float reference,
+                                          float sum, bool writes) {
+  if constexpr (Derived<kShape>::kHandsOver) {
+    __syncwarp();  // orders the outputs before the fence, and that orders them before the words
+    if (writes) {
+      hopper::fence_words();
+      hopper::store_words(p.partial_sum + state_row, hopper::present(reference), hopper::present(sum));
+    }
+  } else {
+    if (writes) p.partial_sum[state_row] = make_float2(reference, sum);
+  }
+}
+
 /// Writes this thread's share of a split's partial state. A quad's stores cover whole sectors.
 template <Shape kShape>
 __device__ __forceinline__ void store_state(const KernelParams& p, const TileRows& tile, int thread_row,
@@ -61,7 +79,7 @@ __device__ __forceinline__ void store_state(const KernelParams& p, const TileRow
       if (exists) *reinterpret_cast<float2*>(out + 8 * c) = make_float2(o[i] * factor, o[i + 1] * factor);
     }
     const float sum = hopper::quad_reduce(softmax.sum[h], [](float a, float b) { return a + b; });
-    if (exists && lane % 4 == 0) p.partial_sum[state_row] = make_float2(-softmax.offset[h], sum);
+    store_sum<kShape>(p, state_row, -softmax.offset[h], sum, exists && lane % 4 == 0);
   }
 }
 
@@ -125,18 +143,20 @@ __device__ __forceinline__ void store_unseen(const KernelParams& p, const TileRo
   for (int h = 0; h < 2; ++h) {
     const int row = thread_row + 8 * h;
     const int token = token_of_row(p, row);
-    if (token >= tile.q_tokens) break;
+    const bool exists = token < tile.q_tokens;
+    if (!exists && !Derived<kShape>::kHandsOver) break;  // store_sum wants all lanes
     if constexpr (kShape.split) {
       if (tile.state != 0) {
         const int64_t state_row = row_of_state<kShape>(p, tile, row);
         float* out = p.partial_out + state_row * Derived<kShape>::kDimV;
 #pragma unroll 1
-        for (int c = lane % 4 * 4; c < Derived<kShape>::kDimV; c += 16)
+        for (int c = lane % 4 * 4; exists && c < Derived<kShape>::kDimV; c += 16)
           *reinterpret_cast<float4*>(out + c) = float4{};
-        if (lane % 4 == 0) p.partial_sum[state_row] = make_float2(-INFINITY, 0.0f);
+        store_sum<kShape>(p, state_row, -INFINITY, 0.0f, exists && lane % 4 == 0);
         continue;
       }
     }
+    if (!exists) break;
     const int64_t q_row = tile.q_row + token;
     const int64_t head = head_of_row(p, tile, row);
     uint16_t* out = static_cast<uint16_t*>(p.out) + q_row * p.out_stride_token + head * p.out_stride_head;

@@ -48,6 +48,7 @@ struct Instance {
   int block_n;
   int part_rows;    ///< most keys per copy
   int chunk_bytes;  ///< of a swizzled row in shared memory
+  bool hands_over;  ///< rows of split tiles are merged in the launch: sums are absent between launches
   /// Null where the instance is a part of another kernel.
   cudaError_t (*launch)(const Maps&, const KernelParams&, int blocks, cudaStream_t);
 };

@@ -74,8 +74,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
   static_assert(kSmemBytes <= kSharedBytes);
   // Early beside `prepare`: not where there is none, nor with draw_first, which waits for an event instead.
   const bool early = !p.draw_first && !p.alone;
-  return hopper::launch_early(prefill_kernel<Choice>, blocks, Derived<kShape>::kThreads, kSmemBytes, early,
-                              stream, maps, p);
+  return hopper::launch_as(early ? hopper::Start::kEarly : hopper::Start::kInOrder, prefill_kernel<Choice>,
+                           blocks, Derived<kShape>::kThreads, kSmemBytes, stream, maps, p);
 }
 
 template <class Choice>

@@ -30,7 +30,8 @@ struct Layout {
   std::size_t partial_sum;
   std::size_t partial_out;
   std::size_t bytes;
-  int64_t suffix_row;  ///< KernelParams::suffix_row
+  int64_t suffix_row;        ///< KernelParams::suffix_row
+  std::size_t absent_bytes;  ///< from partial_sum on: absent between launches
 };
 
 Layout layout_of(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
@@ -47,6 +48,7 @@ Layout layout_of(const Instance& instance, const AttentionParams& p, const Launc
         most_prefix_states(tiles, head_tiles, context.multiprocessors) * head_tiles * instance.block_m;
     rows = layout.suffix_row + p.total_q * p.num_heads_q;
   }
+  if (instance.hands_over) layout.absent_bytes = layout.suffix_row * sizeof(float2);
   layout.partial_sum = align(layout.bytes);
   layout.partial_out = align(layout.partial_sum + rows * sizeof(float2));
   layout.bytes = layout.partial_out + rows * p.head_dim * sizeof(float);
@@ -62,10 +64,15 @@ bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t 
   return p.batch <= kMaxAloneSequences && p.batch * p.max_seqlen_k * token_bytes(p) <= kv_budget_bytes;
 }
 
-/// The plans of launches without a kernel before them, whose counter must be zero before the first one.
+/// The plans of launches without a kernel before them, whose counter must be zero before the first one, and sums
+/// absent if they are handed over.
 hopper::Plans& plans() {
   static hopper::Plans all;
   return all;
+}
+
+hopper::Plans::Plan required_plan(const Layout& layout, const LaunchContext& context) {
+  return {sizeof(Schedule::next_work), layout.absent_bytes, context.stream};
 }
 
 /// Keys per copy: as many as possible where pages allow it, else the largest power of two that divides both.
@@ -274,6 +281,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     k.partial_sum = reinterpret_cast<float2*>(workspace + layout.partial_sum);
     k.multiprocessors = context.multiprocessors;
     k.shared_prefix = p.shared_prefix;
+    k.prefix_step = std::lcm(instance.block_n, std::max(p.block_size, 1));
     k.suffix_row = layout.suffix_row;
   }
 
@@ -334,13 +342,25 @@ KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, c
     plans().erase(context.workspace);
     return KernelStatus::kOk;
   }
+  const Layout layout = layout_of(instance, p, context);
+  auto* const workspace = static_cast<unsigned char*>(context.workspace);
   int32_t* counter = &static_cast<Schedule*>(context.workspace)->next_work;
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  if (const cudaError_t error = cudaMemsetAsync(counter, 0, sizeof *counter, stream); error != cudaSuccess) {
+  cudaError_t error = cudaMemsetAsync(counter, 0, sizeof *counter, stream);
+  if (error == cudaSuccess && layout.absent_bytes > 0) {
+    error = cudaMemsetAsync(workspace + layout.partial_sum, 0xff, layout.absent_bytes, stream);
+  }
+  if (error != cudaSuccess) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: %s", cudaGetErrorString(error));
   }
-  plans().set(context.workspace, {sizeof *counter, 0, context.stream});
+  plans().set(context.workspace, required_plan(layout, context));
   return KernelStatus::kOk;
+}
+
+KernelStatus check_plan(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                        KernelMessage* message) {
+  if (!launches_alone(instance, p, kKvBudgetBytes, 0, false)) return KernelStatus::kOk;
+  return plans().check(kAttention, required_plan(layout_of(instance, p, context), context), context, message);
 }
 
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
@@ -354,19 +374,15 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
     return s;
   }
   if (l.params.alone) {
-    const hopper::Plans::Plan required{sizeof l.params.schedule->next_work, 0, context.stream};
-    if (const KernelStatus s = plans().check(kAttention, required, context, message); s != KernelStatus::kOk)
-      return s;
+    const KernelStatus s = check_plan(instance, p, context, message);
+    if (s != KernelStatus::kOk) return s;
   }
   const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t error = cudaSuccess;
   if (!l.params.alone) error = launch_prepare(p, l.schedule_params, l.params.schedule, stream);
   if (error == cudaSuccess && placed != nullptr) error = cudaStreamWaitEvent(stream, placed);
   if (error == cudaSuccess) error = instance.launch(l.maps, l.params, l.blocks, stream);
-  if (error == cudaSuccess && instance.split) {
-    const MergeParams merge{instance.block_m, instance.block_n, instance.dtype, instance.cascade};
-    error = launch_merge(l.params, merge, p.head_dim, stream);
-  }
+  if (error == cudaSuccess && instance.split) error = launch_merge(l.params, instance, stream);
   if (error != cudaSuccess) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: %s", cudaGetErrorString(error));
   }

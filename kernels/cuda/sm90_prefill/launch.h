@@ -55,6 +55,10 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                            KernelMessage* message);
 
+/// Refuses a launch that needs what plan_instance prepares, and whose workspace has no such plan.
+KernelStatus check_plan(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                        KernelMessage* message);
+
 /// Enqueues the kernels. `supports` accepts `p`, and `instance` can run it. `kv_budget_bytes`: keys and
 /// values that are worked on together (KvBudget). Sequences of at most `skip_q_len` queries are left to
 /// another kernel. `placed` is null where the launch has the GPU for itself. Otherwise it is an event that is

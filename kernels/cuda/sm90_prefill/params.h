@@ -216,6 +216,7 @@ struct KernelParams {
   /// For instances with Shape::cascade. The state of a suffix is a row for each query and head, at suffix_row +
   /// q_row * Hq + head of the partial states.
   int32_t shared_prefix;  ///< as in AttentionParams
+  int32_t prefix_step;    ///< the prefix is a multiple of it: of block_n and of block_size
   int64_t suffix_row;
 
   struct {

@@ -44,6 +44,9 @@ template <Shape kShape>
 struct Derived {
   static constexpr int kConsumers = kShape.block_m / 64;  ///< warpgroups of 64 rows each
   static constexpr bool kHasGuests = kShape.guest_registers > 0;
+  /// Whether rows of split tiles are merged in the same launch: sums are absent until their state is complete,
+  /// and between launches (sm90_mixed/row_merger.cuh).
+  static constexpr bool kHandsOver = kShape.cascade && kHasGuests;
   /// Warps that convert e4m3 tiles: a warpgroup of their own, or two warps of the producers'. Widening binds
   /// them, so four are faster. But a product with 256 columns needs more registers than ptxas has for a block
   /// of 512 threads (C7602).
@@ -155,10 +158,25 @@ struct Derived {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,       kShape.head_dim, D::kDimV,       kShape.masked,       kShape.softcap,
-          kShape.short_tiles, kShape.split,    kShape.cascade, kShape.eight_bit_kv, kShape.eight_bit_q,
-          kShape.eight_bit_p, kShape.int8_qk,  kShape.gathers, kShape.block_m,      kShape.block_n,
-          D::kPartRows,       D::kChunkBytes,  launch};
+  return {kShape.dtype,
+          kShape.head_dim,
+          D::kDimV,
+          kShape.masked,
+          kShape.softcap,
+          kShape.short_tiles,
+          kShape.split,
+          kShape.cascade,
+          kShape.eight_bit_kv,
+          kShape.eight_bit_q,
+          kShape.eight_bit_p,
+          kShape.int8_qk,
+          kShape.gathers,
+          kShape.block_m,
+          kShape.block_n,
+          D::kPartRows,
+          D::kChunkBytes,
+          D::kHandsOver,
+          launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
