@@ -47,8 +47,9 @@ void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
       }
       cases.kernel = kernel;
     } else {
-      throw UsageError(fmt::format("--case {}: no case has this id; {}attnbench list prints them", id,
-                                   did_you_mean(id, known)));
+      throw UsageError(fmt::format(
+          "--case {}: no case has this id; {}attnbench list prints them, with the same --set, which changes ids",
+          id, did_you_mean(id, known)));
     }
   }
   std::erase_if(cases.cases, [&](const Case& c) { return !wanted.count(c.id); });

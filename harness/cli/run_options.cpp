@@ -81,7 +81,9 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
                    "Only the I-th of N shares of the cases, of equal estimated cost and the same on every "
                    "machine; attnbench merge joins the results")
       ->type_name("I/N");
-  command->add_option("--format", o->formats, "Reports beside results.json: csv, md, junit (comma-separated)")
+  command
+      ->add_option("--format", o->formats,
+                   "Reports: json (results.json, always written), csv, md, junit (comma-separated)")
       ->type_name("LIST")
       ->allow_extra_args(false)
       ->delimiter(',');

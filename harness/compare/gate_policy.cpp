@@ -129,7 +129,10 @@ std::string ahead_text(const Ahead& ahead) {
   if (rounds > 0)
     text += fmt::format("; while cases are undecided, up to {} round{} of about {} follow{}", rounds,
                         rounds == 1 ? "" : "s", duration_text(round_s), cut ? " (--max-time)" : "");
-  if (rounds == 0 && cut) text += "; no round follows, because --max-time is over by then";
+  if (rounds == 0 && cut)
+    text +=
+        fmt::format("; no round follows, because --max-time is over by then: --max-time {:.0f} allows one",
+                    std::ceil(ahead.so_far_s + left_s) + 1);
   return text + fmt::format("\ngate:   to shorten it, take fewer or smaller cases ({}{}){}\n",
                             ahead.filtered ? "a narrower --filter" : "--filter REGEX",
                             ahead.heads_set ? "" : ", --set heads=4/2",
@@ -163,7 +166,11 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
       out.result.stopped = stopped;
     };
     if (limits.max_time_s && round.so_far_s >= *limits.max_time_s) {
-      stop(fmt::format("the limit of --max-time, {:g} s, was reached; undecided", *limits.max_time_s));
+      const std::string one =
+          number > 1 ? ""
+                     : fmt::format(" (a round takes about {}, and after one a large change can be told)",
+                                   duration_text(limits.first_s));
+      stop(fmt::format("the limit of --max-time, {:g} s, was reached{}; undecided", *limits.max_time_s, one));
       break;
     }
     const MoreRuns more{left * limits.per_round.base, left * limits.per_round.fresh};

@@ -53,6 +53,13 @@ std::string range(const std::vector<const CompareRow*>& rows, Value value) {
 
 std::string without_advice(const std::string& note) { return note.substr(0, note.rfind("; run both ")); }
 
+/// Whether equal runs differ so much that rounds hardly help: other work on the machine does that.
+bool disturbed(const std::vector<const CompareRow*>& rows) {
+  constexpr double kMuch = 0.3;
+  return std::all_of(rows.begin(), rows.end(),
+                     [](const CompareRow* r) { return r->evidence->noise.sigma > kMuch; });
+}
+
 std::string reason_text(Reason reason, const std::vector<const CompareRow*>& rows) {
   const auto effect = [&] {
     return range(rows, [](const CompareRow& r) { return r.evidence ? r.evidence->effect : 0; });
@@ -61,8 +68,11 @@ std::string reason_text(Reason reason, const std::vector<const CompareRow*>& row
     case Reason::kOneRun:
       return "a difference that one run saw: a second run must confirm it";
     case Reason::kNoise:
-      return fmt::format("equal runs scatter by {} % (standard deviation), more than the {} % looked for",
-                         range(rows, [](const CompareRow& r) { return r.evidence->noise.sigma; }), effect());
+      return fmt::format(
+          "equal runs scatter by {} % (standard deviation), more than the {} % looked for{}",
+          range(rows, [](const CompareRow& r) { return r.evidence->noise.sigma; }), effect(),
+          disturbed(rows) ? "; such runs stay in the comparison, so a new gate on quieter cores ends sooner"
+                          : "");
     case Reason::kWide:
       return fmt::format("the change is known to +/- {} % only, and {} % is looked for",
                          range(rows, half_width), effect());

@@ -77,8 +77,13 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
 std::string crash_advice(const CaseParams& params, bool launched) {
   if (!launched) return "; it was in set-up: nothing had been launched for this case";
   if (params.kv != KvSource::kPaged || params.op == Op::kMergeStates) return "";
-  return "; if it reads block_table too far: entries past a sequence's last block are junk on purpose, so only the "
-         "first ceil(seqused_k / block_size) of a row lead anywhere";
+  const char* freed = params.expired == Expired::kFreed
+                          ? ", without those of blocks that lie left of every query's window as a whole"
+                          : "";
+  return fmt::format(
+      "; if it reads block_table where it should not: only the first ceil(seqused_k / block_size) entries of a row "
+      "lead anywhere{}; all others are junk on purpose",
+      freed);
 }
 
 std::string in_hand_text(const WorkItem& work, const SessionOptions& options) {

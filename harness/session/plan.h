@@ -51,8 +51,8 @@ SkipReason no_kernel(Op op, const std::string& device, bool chosen);
 /// The `attnbench run ...` line that reproduces one record alone.
 std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
-/// What a reader of a crash may not know of the case: "; if it reads block_table too far: entries past a
-/// sequence's last block are junk on purpose ..."; empty where it has no block_table. Before a launch no kernel
+/// What a reader of a crash may not know of the case: "; if it reads block_table where it should not: only the
+/// first ... lead anywhere ..."; empty where it has no block_table. Before a launch no kernel
 /// reads it: "; nothing had been launched".
 std::string crash_advice(const CaseParams& params, bool launched);
 

@@ -110,10 +110,14 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
     text += ", in O alone";
   } else if (in_lse == 0) {
     text += fmt::format(
-        ", in O alone; {} LSE is right, so look at the values: at V and P V, and at which V row meets which K row",
+        ", in O alone; {} LSE is right, so look at the values: at V and P V, at which V row meets which K row, and at "
+        "how O is rescaled when a later key has a greater score",
         their);
   } else if (in_o == 0) {
-    text += fmt::format(", in the LSE alone; {} O is right", their);
+    text += fmt::format(
+        ", in the LSE alone; {} O is right, so look at what is written: the natural logarithm of the sum of weights, plus "
+        "the score that they are relative to",
+        their);
   } else {
     text += fmt::format(", {} in O and {} in the LSE", in_o, in_lse);
   }

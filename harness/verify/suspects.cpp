@@ -276,7 +276,8 @@ class Suspects {
       const int t = tiles[i];
       const bool page = i == 0 && p_.kv == KvSource::kPaged;
       if (i > 0 && p_.kv == KvSource::kPaged && t == p_.block_size) continue;
-      problem(fmt::format("keys behind the last whole {} of {} are left out", page ? "page" : "tile", t),
+      problem(fmt::format("keys behind the last whole {} of {} are left out",
+                          page ? "page (or tile)" : "tile", t),
               [&](reference::Problem& x) {
                 x.k_ends = x.k_lens;
                 for (std::size_t b = 0; b < x.k_ends.size(); ++b) {

@@ -21,37 +21,71 @@ uint64_t digest_of(const Workload& w) {
 
 class SessionSigns : public ::testing::TestWithParam<const char*> {};
 
+void expect_no_other_bit(const Case& c, Device& device) {
+  const std::vector<const Kernel*> kernels =
+      select_kernels(builtin_kernels(), c.params.op, DeviceKind::kCpu, {"cpu"});
+  ASSERT_FALSE(kernels.empty());
+  Workload w(device, c, layout_for(*kernels[0]), Values::kLater);
+  Launcher launcher(*kernels[0], builtin_kernels(), device, w);
+  w.fill_values();
+  w.set_signs(plain_signs(c.params));
+  w.poison_outputs();
+  launcher.launch();
+  const uint64_t plain = digest_of(w);
+  const HostOutputs expected = w.download_outputs();
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const SignPlan signs = other_signs(c.params, w.signs(), seed);
+    const std::vector<LateSigns> late = w.set_signs(signs, few_channels(c.params, seed));
+    for (const LateSigns& s : late) change_late_signs_host(s);
+    w.poison_outputs();
+    launcher.launch();
+    EXPECT_EQ(digest_of(w), plain) << c.id << " seed " << seed;
+    const HostOutputs got = w.download_outputs();
+    EXPECT_EQ(got.lse, expected.lse) << c.id;
+    EXPECT_EQ(got.new_k, expected.new_k) << c.id;
+    EXPECT_EQ(got.dsinks, expected.dsinks) << c.id;
+  }
+  w.set_signs(plain_signs(c.params));
+  EXPECT_FALSE(w.input_damage()) << c.id;
+}
+
 TEST_P(SessionSigns, ChangeNoOtherBit) {
   const Expansion e =
       expand(parse_sweep_text(std::string("name: signs\nsweeps: [") + GetParam() + "]", "test.yaml"));
   const auto device = open_device("cpu", 2);
-  for (const Case& c : e.cases) {
-    const std::vector<const Kernel*> kernels =
-        select_kernels(builtin_kernels(), c.params.op, DeviceKind::kCpu, {"cpu"});
-    ASSERT_FALSE(kernels.empty());
-    Workload w(*device, c, layout_for(*kernels[0]), Values::kLater);
-    Launcher launcher(*kernels[0], builtin_kernels(), *device, w);
-    w.fill_values();
-    w.set_signs(plain_signs(c.params));
-    w.poison_outputs();
-    launcher.launch();
-    const uint64_t plain = digest_of(w);
-    const HostOutputs expected = w.download_outputs();
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
-      const SignPlan signs = other_signs(c.params, w.signs(), seed);
-      const std::vector<LateSigns> late = w.set_signs(signs, few_channels(c.params, seed));
-      for (const LateSigns& s : late) change_late_signs_host(s);
-      w.poison_outputs();
-      launcher.launch();
-      EXPECT_EQ(digest_of(w), plain) << c.id << " seed " << seed;
-      const HostOutputs got = w.download_outputs();
-      EXPECT_EQ(got.lse, expected.lse) << c.id;
-      EXPECT_EQ(got.new_k, expected.new_k) << c.id;
-      EXPECT_EQ(got.dsinks, expected.dsinks) << c.id;
+  for (const Case& c : e.cases) expect_no_other_bit(c, *device);
+}
+
+/// The part of an id before the batch, in words: "paged16", "alibi", "window5,-1".
+std::vector<std::string> words_of(const std::string& id) {
+  std::vector<std::string> words(1);
+  for (const char c : id.substr(0, id.rfind('/'))) {
+    if (c == '/' || c == '-') {
+      words.emplace_back();
+    } else {
+      words.back() += c;
     }
-    w.set_signs(plain_signs(c.params));
-    EXPECT_FALSE(w.input_damage()) << c.id;
   }
+  return words;
+}
+
+/// Each key and word, in the first case of the covers that has it.
+TEST(SessionSigns, OfEveryKeyChangeNoOtherBit) {
+  const auto device = open_device("cpu", 2);
+  std::set<std::string> seen;
+  int looked_at = 0;
+  for (const char* file : {"semantics.yaml", "semantics_ops.yaml", "semantics_backward.yaml"}) {
+    const Expansion e = expand(load_sweep_file(std::string(ATTNBENCH_SOURCE_DIR "/configs/") + file));
+    for (const Case& c : e.cases) {
+      if (c.params.path != Path::kOneCall || c.params.bad_launch != BadLaunch::kNone) continue;
+      bool fresh = false;
+      for (const std::string& word : words_of(c.id)) fresh |= seen.insert(word).second;
+      if (!fresh) continue;
+      ++looked_at;
+      expect_no_other_bit(c, *device);
+    }
+  }
+  EXPECT_GT(looked_at, 150);
 }
 
 INSTANTIATE_TEST_SUITE_P(

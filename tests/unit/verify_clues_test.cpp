@@ -305,9 +305,10 @@ std::vector<std::string> causes(const Case& c, const HostOutputs& outputs) {
 TEST(Clues, LostLastKeysAreNamedUnderACausalMaskToo) {
   Case c = case_of(true);
   c.params.seqs = {{5, 25}, {7, 41}, {0, 5}, {20, 58}, {3, 48}};
-  EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
-              ElementsAre("looks like: keys behind the last whole page of 16 are left out (all 64 wrong "
-                          "rows tried match this mistake)"));
+  EXPECT_THAT(
+      causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
+      ElementsAre("looks like: keys behind the last whole page (or tile) of 16 are left out (all 64 wrong "
+                  "rows tried match this mistake)"));
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k - 1; })),
               ElementsAre("looks like: the last key of each sequence is left out, but the diagonal is right "
                           "(all 16 wrong rows tried match this mistake)"));
@@ -325,12 +326,12 @@ TEST(Clues, ARareLengthTellsMistakesApart) {
   EXPECT_THAT(causes(c, drop_last()),
               ElementsAre(StartsWith("looks like: the last key of each sequence is left out")));
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
-              ElementsAre(StartsWith("looks like: keys behind the last whole page of 16")));
+              ElementsAre(StartsWith("looks like: keys behind the last whole page (or tile) of 16")));
   EXPECT_THAT(clues(c, drop_last()), Each(Not(HasSubstr("told apart"))));
   c.params.seqs.pop_back();
   EXPECT_THAT(causes(c, drop_last()),
               ElementsAre(StartsWith("looks like: the last key of each sequence is left out"),
-                          StartsWith("looks like: keys behind the last whole page of 16")));
+                          StartsWith("looks like: keys behind the last whole page (or tile) of 16")));
   EXPECT_THAT(clues(c, drop_last()),
               Contains(StartsWith("these 2 mistakes cannot be told apart on these rows")));
 }
@@ -344,8 +345,10 @@ TEST(Clues, OneWrongRowIsSingular) {
   wrong.k_ends = {16, 16};
   const auto found = clues(c, outputs_of(c, wrong, inputs));
   EXPECT_THAT(found, Contains(StartsWith("1 of 2 rows looked at is wrong, in O and LSE")));
-  EXPECT_THAT(found, Contains("looks like: keys behind the last whole page of 16 are left out (the wrong row "
-                              "tried matches this mistake)"));
+  EXPECT_THAT(
+      found,
+      Contains("looks like: keys behind the last whole page (or tile) of 16 are left out (the wrong row "
+               "tried matches this mistake)"));
 }
 
 TEST(Clues, TheTraitThatTellsMostIsNamed) {
