@@ -38,13 +38,44 @@ def peers(found):
     """The fastest kernel of each project that ran in each case, in us. `found`: results by (case, kernel)."""
     ran = {kernel for _, kernel in found}
     projects = {project: ran.intersection(names) for project, names in PROJECTS.items() if ran.intersection(names)}
-    rows = []
-    for label, case in CASES:
-        times = [min((found[case, k]["time"]["median_us"] for k in names if found.get((case, k), {}).get("status") == "pass"), default=None)
-                 for names in projects.values()]
-        best = min(t for t in times if t)
-        rows.append([label, *("" if t is None else f"**{t:.1f}**" if t == best else f"{t:.1f}" for t in times)])
-    return ["us", *projects], "lr", rows
+    return ["us", *projects], "lr", [[label, *fastest(found, projects, case)] for label, case in CASES]
+
+
+def fastest(found, projects, case):
+    """A cell for each project: the time of its fastest kernel that ran. The fastest of all is bold."""
+    times = [min((found[case, k]["time"]["median_us"] for k in names if found.get((case, k), {}).get("status") == "pass"), default=None)
+             for names in projects.values()]
+    best = min(t for t in times if t)
+    return ["" if t is None else f"**{t:.1f}**" if t == best else f"{t:.1f}" for t in times]
+
+
+#: Rows of the tables beside FlashAttention 3 and cuDNN: cases of configs/perf_peers.yaml.
+LENGTHS = [("32 x 512", "32q512"), ("16 x 1,024", "16q1k"), ("8 x 2,048", "8q2k"), ("4 x 4,096", "4q4k"), ("2 x 8,192", "2q8k"), ("1 x 16,384", "q16k")]
+SHAPES = [("", PACKED + "bf16/h16-16/d128/"), ("head_dim 64", PACKED + "bf16/h32-32/d64/"), ("head_dim 256", PACKED + "bf16/h8-8/d256/"),
+          ("pages of 64", PAGED + "bf16/h16-16/d128/")]
+DECODES = [("1 x 1k", "q1s1k"), ("1 x 8k", "q1s8k"), ("1 x 32k", "q1s32k"), ("8 x 4k", "8q1s4k"), ("32 x 1k", "32q1s1k"), ("32 x 8k", "32q1s8k"),
+           ("128 x 8k", "128q1s8k"), ("32 x 8k, 4 query tokens", "32q4s8k"), ("1 x 1k, appending", "append/q1s1k"), ("8 x 4k, appending", "append/8q1s4k"),
+           ("32 x 1k, appending", "append/32q1s1k"), ("2,048 tokens over 8,192, 63 decodes at 4,096", "q2ks8k_63q1s4k")]
+
+
+def beside(cases, *files):
+    """A row for each of `cases` (label and id), and for each file, of a GPU, a column for each project."""
+    projects = {project: PROJECTS[project] for project in ("attnbench", "the same, another build", "cuDNN")}
+    founds = [compared(data) for data in files]
+    names = ["attnbench", "FlashAttention 3", "cuDNN"]
+    head = ["us", *(f"{gpu}{name}" for prefix in ("H100: ", "H200: ") for gpu, name in zip((prefix, "", ""), names))]
+    rows = [[label, *(cell for found in founds for cell in fastest(found, projects, case))]
+            for label, case in cases if all((case, "sm90_prefill") in f or (case, "sm90_decode") in f or (case, "sm90_mixed") in f for f in founds)]
+    return head, "lr", rows
+
+
+def peers_prefill(*files):
+    return beside([(", ".join(filter(None, (label, mask, shape))), f"{ids}{mask}/{lengths}") for shape, ids in SHAPES for mask in ("causal", "full")
+                   for label, lengths in LENGTHS], *files)
+
+
+def peers_decode(*files):
+    return beside([(label, PAGED + HEADS_32 + batch) for label, batch in DECODES], *files)
 
 
 def compared(data):
@@ -57,6 +88,8 @@ def e4m3(data):
     types, rows = {"bf16": 0, "bf16-kv_e4m3": 1, "bf16-q_e4m3-kv_e4m3": 2}, {}
     for case in data["cases"]:
         kv, dtype, heads, dim, mask, batch, *data = case["id"].split("/")[1:]
+        if dtype not in types:  # int8: kernels/cuda/sm90_prefill/INT8.md
+            continue
         batch = ", ".join([f"`{batch}`", *data])
         cells = rows.setdefault((batch, kv.split("-")[0], heads[1:].replace("-", "/"), dim[1:], mask), ["", "", "", "", ""])
         ours = min(us for kernel, us in case["us"].items() if kernel.startswith("sm90_"))
@@ -86,7 +119,7 @@ def triton(results):
 SERVING_FILES = {"serving": ["h100-checks/serving", "h100-checks/serving_more", "h100-checks/serving_earlier"],
                  "serving_layout": ["h100-checks/serving_layout", "h100-checks/serving_earlier"], "serving_append": ["h100-checks/serving_more"],
                  "serving_steps": ["h100-checks/serving_steps"],
-                 "chunks": ["h100-checks/chunks", "h200-checks/chunks"], "mla": ["h100-checks/mla"], "mla_prefill": ["h100-checks/mla"],
+                 "chunks": ["h100-checks/chunks", "h200-checks/chunks"], **{f"peers_{k}": [f"{gpu}-checks/perf_peers" for gpu in ("h100", "h200")] for k in ("prefill", "decode")}, "mla": ["h100-checks/mla"], "mla_prefill": ["h100-checks/mla"],
                  "e4m3": ["h100-checks/e4m3"], "dcp": ["h100x2-checks/dcp"]}
 #: Kernels of the table of replayed servers, and what their columns are called.
 SERVING = {"sm90_mixed": "sm90_mixed", "sm90_prefill": "sm90_prefill", "flash_attn_3": "FlashAttention 3",
@@ -146,7 +179,7 @@ def serving_steps(data):
 
 def chunks(h100, h200):
     """configs/perf_chunks.yaml: chunks of queries over long contexts."""
-    kernels = {"sm90_prefill": "sm90_prefill", "sm90_prefill_fixed": "sm90_prefill_fixed", "vllm_flash_attn": "FlashAttention 3"}
+    kernels = {"sm90_prefill": "sm90_prefill", "sm90_prefill_fixed": "sm90_prefill_fixed", "flash_attn_3": "FlashAttention 3"}
     rows = []
     for case, other in zip(h100["cases"], h200["cases"]):
         *_, heads, dim, _, batch = case["id"].split("/")

@@ -115,8 +115,6 @@ RATES_HEAD = ["D 128 causal", "full", "D 64 causal", "full", "D 256 causal", "fu
 LENGTHS = [("32 x 512", "32q512"), ("16 x 1024", "16q1k"), ("8 x 2048", "8q2k"), ("4 x 4096", "4q4k"), ("2 x 8192", "2q8k"), ("1 x 16384", "q16k")]
 STEPS = [("1 x 1k", "q1s1k"), ("1 x 8k", "q1s8k"), ("1 x 32k", "q1s32k"), ("8 x 4k", "8q1s4k"), ("32 x 1k", "32q1s1k"), ("32 x 8k", "32q1s8k"), ("128 x 8k", "128q1s8k")]
 FOUR, EIGHT = ("32 x 8k, 4 query tokens", "32q4s8k"), ("32 x 8k, 8 query tokens", "32q8s8k")
-APPENDING = [(f"{label}, appending", f"append/{batch}") for label, batch in STEPS if batch not in ("q1s32k", "128q1s8k")]
-MIXED = ("mixed: 2,048 over 8,192, 63 decodes at 4,096", "q2ks8k_63q1s4k")
 MIXED_STEPS = [
     ("2,048 tokens over 8,192 keys, 63 decodes at 4,096", "q2ks8k_63q1s4k"), ("the chunk alone", "q2ks8k"), ("the decodes alone", "63q1s4k"),
     ("2,048 tokens over 10,240 keys, 63 decodes at 4,096", "q2ks10k_63q1s4k"), ("the chunk alone", "q2ks10k"),
@@ -126,11 +124,6 @@ MIXED_STEPS = [
     ("512 over 2,048, 7 at 4,096", "q512s2k_7q1s4k"), ("512 over 8,192, 63 at 4,096", "q512s8k_63q1s4k"),
     ("1,024 over 4,096, 15 at 2,048", "q1ks4k_15q1s2k"), ("1,024 over 4,096, 63 at 2,048", "q1ks4k_63q1s2k"),
     ("1,024, 500 over 3,072 and 300 over 1,024; 20 at 512, 20 at 2,048, 20 at 6,144", "q1k_q500s3k_q300s1k_20q1s512_20q1s2k_20q1s6k")]
-
-
-def beside_flash_attention_3(rows, ours):
-    """Each row for a kernel of this tree and, below it, for the peer."""
-    return [(*row, name) for row in rows for name in (ours if row != MIXED else "sm90_mixed", "flash_attention_3")]
 
 
 def peers(more, *results):
@@ -367,8 +360,6 @@ TABLES = {
     "append_quantised": (["h100/decode.json"], kernels(["tokens", "to e4m3, scales given, us", "GB/s", "%SOL", "to e4m3, computed scales, rotary, us", "GB/s", "%SOL", "to int8, rotary, us", "GB/s", "%SOL"],
                                                        three_of_each(*(f"{APPEND}-kv_{to}/{{}}" for to in ("e4m3/h8/d128", "e4m3-per_token/h8/d128/neox", "int8/h8/d128/neox"))), [("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
     "merge": (["h100/decode.json"], kernels(["states", "us", "GB/s", "%SOL"], three_of_each("merge_states/bf16/h32/d128/{}/4q2k"), [("2, fp32", "2xfp32"), ("8, fp32", "8xfp32"), ("2, bf16", "2xbf16"), ("8, bf16", "8xbf16")], "cuda_merge")),
-    "peers_prefill": (["h100-checks/perf_peers.json"], kernels(["lengths", "kernel", *RATES_HEAD], RATES, beside_flash_attention_3(LENGTHS, "sm90_prefill"))),
-    "peers_decode": (["h100-checks/perf_peers.json"], kernels(["batch x context", "kernel", *PAGES], BY_PAGE, beside_flash_attention_3([*STEPS, FOUR, *APPENDING, MIXED], "sm90_decode"))),
     "peers": ([f"h100-checks/{name}.json" for name in ("peers_more", "peers", "peers_fa4")], peers),
     "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged", "cute")],
                lambda *files: table(*peers_tables.triton([a for data in files for a in entries(data).values()]))),
