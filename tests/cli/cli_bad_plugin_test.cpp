@@ -79,7 +79,7 @@ TEST(CliBadPlugin, OnlyACrashFromTheFirstLaunchOnHintsAtTheBlockTable) {
                                         Not(HasSubstr("block_table"))));
   }
   EXPECT_THAT(reason("launch"),
-              AllOf(HasSubstr("if it reads block_table too far"), Not(HasSubstr("set-up"))));
+              AllOf(HasSubstr("if it reads block_table where it should not"), Not(HasSubstr("set-up"))));
 }
 
 TEST(CliBadPlugin, AHangInAnyFunctionIsTheTimeoutOfItsCase) {

@@ -111,12 +111,16 @@ TEST(CliCrash, DuringTimingItSaysThatTheResultWasRight) {
 TEST(CliCrash, APagedCaseTellsOfJunkInItsBlockTable) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer ends the process with an exit code";
   const Scratch scratch;
-  const auto reason = [&](const std::string& kv) {
+  auto reason = [&, runs = 0](const std::string& kv) mutable {
+    const std::string out = "run" + std::to_string(runs++);
     run_faulty(scratch, {"run", "--case", "{batch: q5, heads: 2, head_dim: 24, kv: " + kv + "}", "--device",
-                         "cpu", "--no-time", "--kernel", "segfaults", "--out", kv});
-    return record_of(scratch, "segfaults", kv)["reason"].get<std::string>();
+                         "cpu", "--no-time", "--kernel", "segfaults", "--out", out});
+    return record_of(scratch, "segfaults", out)["reason"].get<std::string>();
   };
-  EXPECT_THAT(reason("paged"), HasSubstr("entries past a sequence's last block are junk on purpose"));
+  EXPECT_THAT(reason("paged"), HasSubstr("lead anywhere; all others are junk on purpose"));
+  EXPECT_THAT(reason("paged"), ::testing::Not(HasSubstr("window")));
+  EXPECT_THAT(reason("paged, mask: causal, window: [2, 0], expired: freed"),
+              HasSubstr("without those of blocks that lie left of every query's window as a whole"));
   EXPECT_THAT(reason("packed"), ::testing::Not(HasSubstr("block_table")));
 }
 

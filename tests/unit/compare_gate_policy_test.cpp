@@ -258,8 +258,10 @@ TEST(GatePolicy, TheTimeLimitCutsTheRoundsThatAreAhead) {
   EXPECT_THAT(ahead_text(ahead), AllOf(HasSubstr("up to 2 rounds of about 7 min follow (--max-time)\n"),
                                        Not(HasSubstr("limit the rounds"))));
   ahead.max_time_s = 400;
-  EXPECT_THAT(ahead_text(ahead),
-              HasSubstr("about 5 min; no round follows, because --max-time is over by then\n"));
+  EXPECT_THAT(
+      ahead_text(ahead),
+      HasSubstr(
+          "about 5 min; no round follows, because --max-time is over by then: --max-time 401 allows one\n"));
   ahead.max_time_s = 1e6;
   EXPECT_THAT(ahead_text(ahead), HasSubstr("up to 12 rounds of about 7 min follow\n"));
 }

@@ -404,9 +404,12 @@ TEST(Clues, LseOfBaseTwo) {
   const Case c = case_of(true);
   HostOutputs h = right_outputs(c);
   for (float& lse : h.lse) lse *= std::numbers::log2e_v<float>;
-  EXPECT_THAT(clues(c, h),
-              ElementsAre("64 of 64 rows looked at are wrong, in the LSE alone; their O is right",
-                          "looks like: the LSE is of base 2, where base e is wanted"));
+  EXPECT_THAT(
+      clues(c, h),
+      ElementsAre(
+          "64 of 64 rows looked at are wrong, in the LSE alone; their O is right, so look at what is written: the "
+          "natural logarithm of the sum of weights, plus the score that they are relative to",
+          "looks like: the LSE is of base 2, where base e is wanted"));
 }
 
 TEST(Clues, RowsThatChangedPlaces) {
