@@ -119,7 +119,7 @@ TEST(CliCrash, APagedCaseTellsOfJunkInItsBlockTable) {
   };
   EXPECT_THAT(reason("paged"), HasSubstr("lead anywhere; all others are junk on purpose"));
   EXPECT_THAT(reason("paged"), ::testing::Not(HasSubstr("window")));
-  EXPECT_THAT(reason("paged, mask: causal, window: [2, 0], expired: freed"),
+  EXPECT_THAT(reason("paged, mask: causal, window: '2,0', expired: freed"),
               HasSubstr("without those of blocks that lie left of every query's window as a whole"));
   EXPECT_THAT(reason("packed"), ::testing::Not(HasSubstr("block_table")));
 }
