@@ -65,6 +65,10 @@ struct Call {
   }
 };
 
+/// Decodes that share enough keys for a cascade.
+constexpr const char* kSharedKeys =
+    "{kv: paged, heads: 32/8, page_layout: shared_prefix, shared_prefix: 1k, batch: 40q1s1280_9q2s2k}";
+
 class HopperCall : public testing::Test {
  protected:
   void SetUp() override {
@@ -104,12 +108,14 @@ TEST_F(HopperCall, LaunchRefusesAPointerThatIsNotAligned) {
 }
 
 TEST_F(HopperCall, LaunchRefusesAWorkspaceWithoutItsPlan) {
-  for (const std::string name :
-       {"sm90_decode", "sm90_decode_fixed", "sm90_mixed", "sm90_mla", "sm90_prefill"}) {
+  for (const std::string kernel :
+       {"sm90_decode", "sm90_decode_fixed", "sm90_mixed", "sm90_mixed, shared", "sm90_mla", "sm90_prefill"}) {
+    const std::string name = kernel.substr(0, kernel.find(','));
     const std::string long_keys = "{kv: paged, batch: 4q1s9k, heads: 24/8}";
     const std::string few_keys = "{kv: paged, batch: 4q64s256, heads: 24/8}";  // sm90_prefill needs no list
     Call call(name, name == "sm90_mla"       ? "{" + kLatent + ", batch: 4q1s9k, heads: 24/1}"
                     : name == "sm90_prefill" ? few_keys
+                    : name != kernel         ? kSharedKeys
                                              : long_keys);
     const auto refused = [&](const char* given) {
       EXPECT_EQ(call.launch(), KernelStatus::kBadArgument) << name;
@@ -141,6 +147,15 @@ TEST_F(HopperCall, LaunchRefusesAWorkspaceWithoutItsPlan) {
   }
 }
 
+TEST_F(HopperCall, ARefusedLaunchNeedsNoWorkspace) {
+  for (const char* name : {"sm90_decode", "sm90_mixed", "sm90_prefill"}) {
+    Call call(name, "{kv: paged, batch: 4q1s256, heads: 8/2}");
+    call.params.attention.head_dim = call.params.attention.head_dim_v = 80;
+    ASSERT_NE(call.kernel.supports(&call.params, &call.context, &call.message), KernelStatus::kOk) << name;
+    EXPECT_EQ(call.kernel.workspace_bytes(&call.params, &call.context), 0u) << name;
+  }
+}
+
 /// Blocks of a launch that waits begin late and out of step, because a long kernel and other launches of the
 /// same kind hold the multiprocessors.
 TEST_F(HopperCall, LaunchesThatWaitEndBesideOthers) {
@@ -155,6 +170,8 @@ TEST_F(HopperCall, LaunchesThatWaitEndBesideOthers) {
     calls.push_back(std::make_unique<Call>("sm90_mla", "{" + kLatent + ", heads: " + rest + "}"));
     ASSERT_EQ(calls.back()->plan(), KernelStatus::kOk) << calls.back()->message.text;
   }
+  calls.push_back(std::make_unique<Call>("sm90_mixed", kSharedKeys));
+  ASSERT_EQ(calls.back()->plan(), KernelStatus::kOk) << calls.back()->message.text;
   std::vector<std::vector<float>> alone;
   for (auto& c : calls) {
     ASSERT_EQ(c->launch(), KernelStatus::kOk) << c->message.text;

@@ -141,6 +141,11 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
 Numerics numerics(const OpParams* op) { return sm90_prefill::kAttention.numerics(op); }
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
+  const AttentionParams decode = decode_part(op->attention, Way::kTwoStreams);
+  if (sm90_prefill::find_instance(op->attention) == nullptr ||
+      sm90_decode::find_instance(decode, sm90_decode::Use::kAll) == nullptr) {
+    return 0;  // `supports` refuses it
+  }
   return parts_of(op->attention, *context).workspace.bytes;
 }
 
