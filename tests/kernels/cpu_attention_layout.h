@@ -16,25 +16,6 @@
 
 namespace attnbench::testing {
 
-/// O (total_q, Hq, Dv), LSE (Hq, total_q) and probabilities (Hq, total_q, longest key length). Rows count
-/// without q_begin.
-struct Result {
-  std::vector<float> out;
-  std::vector<float> lse;
-  std::vector<float> probs;
-  bool operator==(const Result& other) const {
-    const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
-      return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0);
-    };
-    return same(out, other.out) && same(lse, other.lse) && same(probs, other.probs);
-  }
-};
-
-/// In elements.
-struct Strides {
-  int64_t block = 0, token = 0, head = 0;
-};
-
 /// Tensors of a problem in memory, and the parameters that describe them.
 class Layout {
  public:

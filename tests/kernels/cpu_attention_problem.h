@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -136,5 +137,24 @@ inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos
 inline constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};
 inline constexpr uint64_t kDropoutSeed = 0x123456789abcdefull;
 inline constexpr uint64_t kDropoutOffset = 0x500000007ull;
+
+/// O (total_q, Hq, Dv), LSE (Hq, total_q) and probabilities (Hq, total_q, longest key length). Rows count
+/// without q_begin.
+struct Result {
+  std::vector<float> out;
+  std::vector<float> lse;
+  std::vector<float> probs;
+  bool operator==(const Result& other) const {
+    const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+      return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0);
+    };
+    return same(out, other.out) && same(lse, other.lse) && same(probs, other.probs);
+  }
+};
+
+/// In elements.
+struct Strides {
+  int64_t block = 0, token = 0, head = 0;
+};
 
 }  // namespace attnbench::testing

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -40,6 +41,18 @@ std::string golden_lines(const std::filesystem::path& file) {
   return text;
 }
 
+/// The lines of `text` that `other` lacks, each behind `mark`.
+std::string lines_without(const std::string& text, const std::string& other, const char* mark) {
+  std::stringstream others(other), lines(text);
+  std::set<std::string> known;
+  std::string line, out;
+  while (std::getline(others, line)) known.insert(line);
+  while (std::getline(lines, line)) {
+    if (!known.count(line)) out += mark + line + "\n";
+  }
+  return out;
+}
+
 TEST(Golden, IdsOfConfigsAreWhatTheyWere) {
   const std::filesystem::path root = ATTNBENCH_SOURCE_DIR;
   std::vector<std::filesystem::path> files;
@@ -55,8 +68,9 @@ TEST(Golden, IdsOfConfigsAreWhatTheyWere) {
   if (now == before.str()) return;
   const std::filesystem::path written = std::filesystem::path(ATTNBENCH_TEST_BUILD_DIR) / "golden_ids.txt";
   std::ofstream(written) << now;
-  EXPECT_EQ(before.str(), now) << "if a change of ids is meant, or a sweep changed: cp " << written.string()
-                               << " tests/unit/golden_ids.txt; ids that change make baselines useless";
+  ADD_FAILURE() << lines_without(before.str(), now, "- ") << lines_without(now, before.str(), "+ ")
+                << "if a change of ids is meant, or a sweep changed: cp " << written.string()
+                << " tests/unit/golden_ids.txt; ids that change make baselines useless";
 }
 
 }  // namespace
