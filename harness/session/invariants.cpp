@@ -27,7 +27,7 @@ constexpr std::pair<const char*, const char*> kWords[] = {
     {"strides", "padded strides"},
     {"nhd_hnd", "the other order of token and head in a page"},
     {"lead_rows", "cu_seqlens that begin at 3"},
-    {"packed_paged", "packed keys in pages, paged keys packed"},
+    {"packed_paged", "packed keys in pages of 16, paged keys packed"},
     {"batch_permutation", "the sequences in another order"},
     {"alone", "sequences as batches of one"},
     {"merge", "two launches of a part of the keys each, merged"},
@@ -57,7 +57,8 @@ class Invariants {
         workload_(workload),
         outputs_(outputs),
         options_(options),
-        verdict_(verdict) {}
+        verdict_(verdict),
+        launch_was_right_(verdict.pass) {}
 
   void check_all() {
     repeat();
@@ -96,7 +97,8 @@ class Invariants {
     verdict_.invariants.push_back({name, outcome, note});
     if (outcome == Outcome::kBroken) {
       verdict_.fail(std::string(detector::kInvariant) + name,
-                    fmt::format("invariant {} ({}): {}", name, invariant_words(name), note));
+                    fmt::format("invariant {} ({}{}): {}", name, invariant_words(name),
+                                launch_was_right_ ? "; the launch of the case itself is right" : "", note));
     }
   }
 
@@ -426,6 +428,7 @@ class Invariants {
   const HostOutputs& outputs_;
   const InvariantOptions& options_;
   Verdict& verdict_;
+  const bool launch_was_right_;  ///< by the reference
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ constexpr double kAllRowsFlop = 1e9;                 ///< up to this, every row 
 constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a suspect must explain
 constexpr int64_t kValuesTried = 1 << 23;            ///< values of K and V to read for these rows, at most
 constexpr std::size_t kMostSuspects = 3;             ///< suspects that are named
+constexpr double kOfRounding = 1;                    ///< percent of O that rounding to 16 bits may explain
 
 std::string row_text(const reference::RowId& id) {
   return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
@@ -65,9 +66,9 @@ std::vector<reference::RowId> spread_with_ends(const CaseParams& p, const std::v
   return first;
 }
 
-/// "typical error of these rows in O: 41 %": the median of their errors' lengths over their expected lengths.
-/// The worst element may be one that is expected near 0, which says little about the size of the error.
-std::optional<std::string> typical_error(const std::vector<RowFinding>& rows) {
+/// The median of the lengths of the errors in O over the expected lengths, in percent, of rows that are wrong
+/// there. The worst element may be one that is expected near 0, which says little about the size of the error.
+std::optional<double> typical_error(const std::vector<RowFinding>& rows) {
   std::vector<double> errors;
   for (const RowFinding& r : rows) {
     if (r.wrong_o && !r.nan && r.relative > 0) errors.push_back(100 * r.relative);
@@ -75,8 +76,7 @@ std::optional<std::string> typical_error(const std::vector<RowFinding>& rows) {
   if (errors.empty()) return std::nullopt;
   const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
   std::nth_element(errors.begin(), middle, errors.end());
-  return fmt::format("typical error of {} in O: {} %", errors.size() == 1 ? "this row" : "these rows",
-                     *middle < 10 ? fmt::format("{:.2g}", *middle) : fmt::format("{:.0f}", *middle));
+  return *middle;
 }
 
 /// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
@@ -99,6 +99,7 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
     return n == wrong ? (n == 1 ? "it is" : "all are") : fmt::format("{} {}", n, n == 1 ? "is" : "are");
   };
   const char* their = wrong == 1 ? "its" : "their";
+  const std::optional<double> error = typical_error(rows);
   std::string text =
       fmt::format("{} of {} rows {} {} wrong", wrong, rows.size(),
                   every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
@@ -108,6 +109,11 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
     text += ", in O (no LSE is given)";
   } else if (in_lse == 0 && no_key == wrong) {
     text += ", in O alone";
+  } else if (in_lse == 0 && error && *error < kOfRounding) {
+    text += fmt::format(
+        ", in O alone, by as little as rounding does; {} LSE is right. Do P or sums of P V have fewer digits than the "
+        "kernel declares (p_type, acc_type)? Else look at which V row meets which K row",
+        their);
   } else if (in_lse == 0) {
     text += fmt::format(
         ", in O alone; {} LSE is right, so look at the values: at V and P V, at which V row meets which K row, and at "
@@ -135,7 +141,10 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
     text += first == last ? fmt::format("; only channel {} of {}", first, p.dim_v())
                           : fmt::format("; only channels {} to {} of {}", first, last, p.dim_v());
   }
-  if (const auto error = typical_error(rows)) text += fmt::format("; {}", *error);
+  if (error) {
+    text += fmt::format("; typical error of {} in O: {} %", wrong == 1 ? "this row" : "these rows",
+                        *error < 10 ? fmt::format("{:.2g}", *error) : fmt::format("{:.0f}", *error));
+  }
   return text;
 }
 

@@ -400,6 +400,22 @@ TEST(Clues, FloatsThatWereConvertedToTheIntegersThatHoldTheBits) {
   }
 }
 
+TEST(Clues, AnErrorAsSmallAsThatOfRoundingIsCalledSo) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  const auto scaled = [&](float factor) {
+    HostOutputs other = h;
+    const auto elements = static_cast<int64_t>(h.out.size() / dtype_size(c.params.dtype));
+    for (int64_t i = 0; i < elements; ++i)
+      store_float(c.params.dtype, other.out.data(), i, load_float(c.params.dtype, h.out.data(), i) * factor);
+    return clues(c, other).at(0);
+  };
+  EXPECT_THAT(scaled(1.5f),
+              AllOf(HasSubstr("their LSE is right, so look at the values"), Not(HasSubstr("p_type"))));
+  EXPECT_THAT(scaled(0.992f),
+              AllOf(HasSubstr("by as little as rounding does; their LSE is right"), HasSubstr("p_type")));
+}
+
 TEST(Clues, LseOfBaseTwo) {
   const Case c = case_of(true);
   HostOutputs h = right_outputs(c);
