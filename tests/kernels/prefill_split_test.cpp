@@ -16,6 +16,18 @@ struct Sequence {
   int32_t blocks;  ///< KV blocks of its last tile
 };
 
+/// Numbers from low to high, both included.
+class Draw {
+ public:
+  explicit Draw(uint32_t seed) : random_(seed) {}
+  int32_t operator()(int32_t low, int32_t high) {
+    return std::uniform_int_distribution<int32_t>(low, high)(random_);
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
 SplitChoice choice_for(const std::vector<Sequence>& batch, int32_t multiprocessors) {
   float blocks = 0;
   int32_t longest = 0;
@@ -70,10 +82,7 @@ TEST(PrefillSplit, EqualSplitsCoverEveryBlockAndNoneIsTooLong) {
 }
 
 TEST(PrefillSplit, StatesHaveRoomAndTheTimeIsNeverWorse) {
-  std::mt19937 random(1);
-  const auto draw = [&](int32_t low, int32_t high) {
-    return std::uniform_int_distribution<int32_t>(low, high)(random);
-  };
+  Draw draw(1);
   int32_t splitting = 0;
   for (int i = 0; i < 20'000; ++i) {
     const int32_t multiprocessors = draw(78, 144);
@@ -118,10 +127,7 @@ TEST(PrefixSplits, ThereAreNoneWithoutAPrefix) {
 }
 
 TEST(PrefixSplits, StatesHaveRoomAndTheTimeIsNeverWorse) {
-  std::mt19937 random(2);
-  const auto draw = [&](int32_t low, int32_t high) {
-    return std::uniform_int_distribution<int32_t>(low, high)(random);
-  };
+  Draw draw(2);
   int32_t splitting = 0;
   for (int i = 0; i < 20'000; ++i) {
     const int32_t multiprocessors = draw(78, 144), head_tiles = draw(1, 64), tiles = draw(1, 20);

@@ -34,8 +34,8 @@ struct Shape {
   /// warps are the last of them, one other warp loads, and the rest do other work. No block of that kernel
   /// waits for others.
   int block_warps = 0;
-  /// Decodes only the keys behind those that all sequences share, and leaves states: the partial results of
-  /// queries that another kernel merges with those of the shared keys (sm90_prefill/cascade.h).
+  /// Decodes only the keys behind those that all sequences share, and leaves states: partial results that
+  /// other warps of sm90_mixed merge with those of the shared keys (sm90_prefill/cascade.h).
   bool suffixes = false;
 };
 

@@ -52,18 +52,13 @@ struct Together {
                                               .suffixes = kShape.cascade};
   using D = sm90_decode::Derived<kDecode>;
 
-  /// What a cascade needs besides.
-  struct Cascade {
-    sm90_prefill::CascadePrefix prefix;
-    int32_t kv_head;  ///< of the suffixes; here, because registers are few
-  };
-  struct NoCascade {};
+  struct NoPrefix {};
 
   struct alignas(1024) SharedMemory {
     sm90_prefill::SharedMemory<kPrefill> prefill;
     sm90_decode::SharedMemory<kDecode> decode;
     GuestMemory<kShape.cascade> guests;
-    [[no_unique_address]] std::conditional_t<kShape.cascade, Cascade, NoCascade> cascade;
+    [[no_unique_address]] std::conditional_t<kShape.cascade, sm90_prefill::CascadePrefix, NoPrefix> prefix;
   };
   static constexpr std::size_t kSmemBytes = sizeof(SharedMemory) + 1024;
   static_assert(kSmemBytes <= 227 * 1024);
@@ -114,8 +109,7 @@ __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
     const sm90_prefill::CascadePrefix prefix(p.prefill, T::kPrefill.block_n, lane);
     if (threadIdx.x == 0) {
       smem.decode.shared_keys = prefix.keys;
-      smem.cascade.prefix = prefix;
-      smem.cascade.kv_head = static_cast<int>(blockIdx.x) % p.decode.attention.num_heads_kv;
+      smem.prefix = prefix;
     }
     smem.guests.finished.clear();
   }
@@ -146,9 +140,8 @@ __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
     hopper::raise_register_limit<P::kConsumerRegisters>();
     sm90_prefill::Consumer<T::kPrefill>(p.prefill, smem.prefill, warp_group - 1).run();
     if constexpr (Choice::kShape.cascade) {
-      merge_finished_rows<T::kPrefill>(p.prefill, smem.cascade.prefix, smem.guests.finished,
-                                       smem.cascade.kv_head, static_cast<int>(threadIdx.x) / 32 - 4,
-                                       threadIdx.x % 32);
+      // The producers' warpgroup comes before the consumers.
+      merge_finished_rows<T::kPrefill>(p.prefill, smem.prefix, smem.guests.finished, kv_head, warp - 4, lane);
     }
   } else {
     hopper::lower_register_limit<Choice::kShape.guest_registers>();

@@ -42,7 +42,8 @@ __device__ __forceinline__ void merge_finished_rows(const sm90_prefill::KernelPa
           __nanosleep(100);
         }
       }
-      hopper::fence_words();  // the outputs are there too
+      hopper::fence_words();
+      __syncwarp();  // with the fence of the lane that saw a word: the outputs are there for all lanes
       sm90_prefill::merge_row<kShape.head_dim, true>(p, kShape.dtype, row, stride, lane);
       for (int split = lane; split < prefix.splits; split += 32) {
         hopper::store_words(sums + split * stride, hopper::kAbsent, hopper::kAbsent);

@@ -3,9 +3,9 @@
 //
 // The queries of all sequences are rows of the same tiles over the prefix, which is split, so each key of it
 // is read once for a tile instead of once for a sequence. Each sequence's other keys, its suffix, are one
-// more work for each head tile. All works leave partial states, and a kernel behind the attention kernel
-// merges those of each row: the prefix's splits in the order of their keys, then the suffix
-// (merge_splits.cu).
+// more work for each head tile, or a decode of the guests of sm90_mixed. All leave partial states. Those of
+// each row are merged behind the attention kernel (merge_splits.cu), or in it by sm90_mixed (row_merger.cuh):
+// the prefix's splits in the order of their keys, then the suffix.
 #pragma once
 
 #include <cstdint>
