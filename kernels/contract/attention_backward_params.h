@@ -74,7 +74,7 @@ struct AttentionBackwardParams {
   int64_t alibi_stride_batch;  ///< 0: all sequences share the slopes
   const float* sinks;          ///< (Hq); null without kSinks
   float p_dropout;             ///< [0, 1); 0 without kDropout
-  uint32_t reserved;
+  uint32_t reserved;           ///< 0; fills the gap
   uint64_t dropout_seed;
   uint64_t dropout_offset;
 

@@ -294,8 +294,8 @@ struct AttentionParams {
   int64_t probs_stride_token;
   // Dropout (kDropout): the weight of V is p * dropout_scale if dropout_keeps (dropout.h) is true, else 0.
   // Dropout does not change LSE and probs.
-  float p_dropout;  ///< [0, 1)
-  uint32_t reserved;
+  float p_dropout;    ///< [0, 1)
+  uint32_t reserved;  ///< 0; fills the gap
   uint64_t dropout_seed;
   uint64_t dropout_offset;
 };

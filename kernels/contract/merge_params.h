@@ -28,8 +28,8 @@ struct MergeStatesParams {
   int32_t head_dim;     ///< channels of O, 1..1024
   DType dtype_partial;  ///< bf16, fp16 or fp32
   DType dtype_out;      ///< bf16, fp16 or fp32; e4m3 with kE4m3Out
-  int32_t reserved;
-  int64_t num_rows;  ///< T
+  int32_t reserved;     ///< 0; fills the gap
+  int64_t num_rows;     ///< T
 
   // State s, row t, head h is at s * stride_state + t * stride_token + h * stride_head. Strides are in
   // elements; the stride of a channel is 1. With kRaggedStates row t has the states state_indptr[t] up to, not

@@ -36,7 +36,7 @@ struct KvMoveParams {
   DType dtype_k;           ///< of K in the source
   DType dtype_v;           ///< of V in the source
   DType dtype_out;         ///< gather: of the destination, the type of the bit kBf16, kFp16 or kFp32
-  int32_t reserved;
+  int32_t reserved;        ///< 0; fills the gap
 
   // Pools: row r of block n, head h is at n * stride_block + r * stride_token + h * stride_head. Gathered rows
   // have no stride_block. Strides are in elements; the stride of a channel is 1.
@@ -67,9 +67,9 @@ struct KvMoveParams {
   const int32_t* seq_starts;  ///< (B), kSeqStarts; null: zeros
   int64_t total_k;            ///< cu_seqlens[B]
   int32_t batch;              ///< B
-  int32_t reserved2;
-  const float* k_descale;  ///< (1), kE4m3Kv
-  const float* v_descale;  ///< (1), kE4m3Kv
+  int32_t reserved2;          ///< 0; fills the gap
+  const float* k_descale;     ///< (1), kE4m3Kv
+  const float* v_descale;     ///< (1), kE4m3Kv
 };
 
 static_assert(std::is_standard_layout_v<KvMoveParams> && std::is_trivially_copyable_v<KvMoveParams>);

@@ -1,4 +1,4 @@
-// The smallest kernel for the cpu device, to start your own from (kernels/README.md says how).
+// Attention on the cpu device, written for reading: a start for your own (kernels/README.md says how).
 //
 // To make it fast, first convert rows of K and V to float once, by a loop typed on the element (load_float
 // decides the type for each element); then work on blocks of keys, so that loops vectorise; then share rows

@@ -1,4 +1,4 @@
-// A minimal kernel for the cuda device, as a start for your own (kernels/README.md says how).
+// Attention on the cuda device, written for reading: a start for your own (kernels/README.md says how).
 #include "kernels/common/addressing.h"
 #include "kernels/common/checks.h"
 #include "kernels/common/mask.h"
