@@ -133,12 +133,23 @@ TEST_P(Int8Of, TakesRowsOf128And256Channels) {
   }
 }
 
+TEST_P(Int8Of, LeavesRowsOf64ChannelsToE4m3) {
+  EXPECT_EQ(refuses_int8([](AttentionParams& p) {
+              p.features = kPagedKv | kCausal | kBf16 | kE4m3Kv;
+              p.dtype_k = p.dtype_v = DType::kE4m3;
+              p.head_dim = p.head_dim_v = p.k_stride_head = p.v_stride_head = 64;
+              p.k_stride_token = p.v_stride_token = 8 * 64;
+              p.k_stride_block = p.v_stride_block = 64 * 8 * 64;
+            }),
+            "");
+}
+
 TEST_P(Int8Of, SaysWhatItLacks) {
   EXPECT_THAT(refuses_int8([](AttentionParams& p) {
                 p.head_dim = p.head_dim_v = 64;
                 p.k_stride_head = p.v_stride_head = 64;
               }),
-              HasSubstr("head_dim 128 or 256 required for KV of 8 bits, given 64"));
+              HasSubstr("head_dim 128 or 256 required for KV in int8, given 64"));
   EXPECT_THAT(refuses_int8([](AttentionParams& p) {
                 p.features ^= kInt8V;
                 p.dtype_v = DType::kBf16;

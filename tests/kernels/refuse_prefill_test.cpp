@@ -92,7 +92,7 @@ TEST_F(PrefillOf, WidthsOfKeysAndValues) {
 }
 
 TEST_F(PrefillOf, KeysInE4m3) {
-  for (const int dim : {128, 256}) {
+  for (const int dim : {64, 128, 256}) {
     EXPECT_EQ(refuses(dim, dim, make_e4m3), "") << dim;
     EXPECT_EQ(refuses(dim, dim,
                       [](AttentionParams& p) {
@@ -103,7 +103,8 @@ TEST_F(PrefillOf, KeysInE4m3) {
               "")
         << dim;
   }
-  EXPECT_THAT(refuses(64, 64, make_e4m3), HasSubstr("head_dim 128 or 256 for e4m3 KV required, given 64"));
+  EXPECT_THAT(refuses(96, 96, make_e4m3),
+              HasSubstr("head_dim 64, 128 or 256 for e4m3 KV required, given 96"));
   EXPECT_THAT(refuses(128, 128,
                       [](AttentionParams& p) {
                         make_e4m3(p);
@@ -145,6 +146,13 @@ TEST_F(PrefillOf, PagesOfAnySize) {
                         p.window_left = 6;
                       }),
               HasSubstr("window_left of 7 or more, or -1, required for head_dim 96, given 6"));
+  EXPECT_THAT(refuses(64, 64,
+                      [](AttentionParams& p) {
+                        make_e4m3(p);
+                        p.features |= kWindow;
+                        p.window_left = 6;
+                      }),
+              HasSubstr("window_left of 7 or more, or -1, required for head_dim 64 with e4m3 KV, given 6"));
   EXPECT_THAT(refuses(96, 96, pages_of(1)), HasSubstr("block_size a multiple of 8 required for"));
   EXPECT_THAT(refuses(128, 128, pages_of(1, 20)), HasSubstr("softcap"));
 }

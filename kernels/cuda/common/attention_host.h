@@ -124,15 +124,16 @@ inline uint64_t row_chunks_of(const AttentionParams& p, DType dtype, const KvRow
 }
 
 /// Encodes the map of q, with dimensions (64 channels, head, token, chunk); a chunk in 8 bits has 128 channels.
-/// A box is one chunk of `tokens` tokens of `heads` heads, heads within tokens. Returns false where the driver
-/// refuses.
+/// A box is one chunk of `tokens` tokens of `heads` heads, heads within tokens. A row of less than a chunk ends in
+/// zeros. Returns false where the driver refuses.
 inline bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens,
                          uint32_t chunk_bytes = kChunkBytes) {
   const uint64_t element = dtype_size(p.dtype_q);
   const uint32_t channels = chunk_bytes / kElementBytes;
-  const uint64_t dims[4] = {channels, static_cast<uint64_t>(p.num_heads_q),
-                            static_cast<uint64_t>(std::max<int64_t>(p.total_q, 1)),
-                            p.head_dim * element / chunk_bytes};
+  const uint64_t row_bytes = p.head_dim * element;
+  const uint64_t dims[4] = {
+      std::min<uint64_t>(channels, row_bytes / kElementBytes), static_cast<uint64_t>(p.num_heads_q),
+      static_cast<uint64_t>(std::max<int64_t>(p.total_q, 1)), std::max<uint64_t>(row_bytes / chunk_bytes, 1)};
   const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, chunk_bytes};
   const uint32_t box[4] = {channels, static_cast<uint32_t>(heads), static_cast<uint32_t>(tokens), 1};
   // Without query rows the map is not used, but it must have an address and a row.

@@ -18,6 +18,7 @@ class Consumer {
   static constexpr int kSteps = D::kWarpTokens / 16;   ///< steps of 16 tokens, depth of a product with V
   static constexpr int kDepth = kShape.head_dim / 16;  ///< steps of 16 channels, depth of a product with K
   static constexpr DType kMath = D::kMathType;
+  static constexpr int kKvRowBytes = D::kKvChunkBytes;
   /// Q stays in registers where they suffice.
   static constexpr bool kHoldQ = kShape.head_dim == 64 || (kShape.head_dim == 128 && kShape.warps == 4);
   /// Accumulators per score, so that more products are in flight than one chain allows.
@@ -31,12 +32,12 @@ class Consumer {
     row_tile_ = warp / D::kTokenGroups;
     group_ = warp % D::kTokenGroups;
 
-    // Rows have 128 bytes; 16-byte unit u of row r lies at unit u ^ (r % 8). For Q and V a lane addresses row
-    // lane % 16 and unit lane / 16. For K it addresses row lane / 16 * 8 + lane % 8 and unit lane / 8 % 2.
+    // 16-byte unit u of row r lies at unit u ^ swizzle(r). For Q and V a lane addresses row lane % 16 and unit lane /
+    // 16. For K it addresses row lane / 16 * 8 + lane % 8 and unit lane / 8 % 2.
+    constexpr auto swizzle = [](int r) { return kKvRowBytes == hopper::kChunkBytes ? r % 8 : r / 2 % 4; };
     const int row = lane_ % 16;
     const int k_row = lane_ / 16 * 8 + lane_ % 8;
     const uint32_t unit = (lane_ / 16 ^ row % 8) * 16;
-    const uint32_t k_unit = (lane_ / 8 % 2 ^ k_row % 8) * 16;
     q_offset_ = shared_address(smem.q) + row_tile_ * (16 * hopper::kChunkBytes) + row * hopper::kChunkBytes;
     q_unit_ = unit;
     if constexpr (kShape.eight_bit_kv) {
@@ -44,17 +45,17 @@ class Consumer {
       q_unit_ = (lane_ % 4 / 2 ^ lane_ / 4) * 16 + lane_ % 2 * 8;
     }
     kv_base_ = shared_address(smem.kv);
-    chunk_stride_ = p.box_rows * hopper::kChunkBytes;
+    chunk_stride_ = p.box_rows * kKvRowBytes;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int token = group_ * D::kWarpTokens + step * 16;
-      const uint32_t box = token / p.box_rows * p.box_rows * (D::kKvChunks * hopper::kChunkBytes) +
-                           token % p.box_rows * hopper::kChunkBytes;
-      k_offset_[step] = box + k_row * hopper::kChunkBytes;
-      v_offset_[step] = box + row * hopper::kChunkBytes;
+      const uint32_t box =
+          token / p.box_rows * p.box_rows * (D::kKvChunks * kKvRowBytes) + token % p.box_rows * kKvRowBytes;
+      k_offset_[step] = box + k_row * kKvRowBytes;
+      v_offset_[step] = box + row * kKvRowBytes;
     }
-    k_unit_ = k_unit;
-    v_unit_ = unit;
+    k_unit_ = (lane_ / 8 % 2 ^ swizzle(k_row)) * 16;
+    v_unit_ = (lane_ / 16 ^ swizzle(row)) * 16;
   }
 
   __device__ __forceinline__ void run() {
@@ -320,11 +321,11 @@ class Consumer {
     for (int step = 0; step < kSteps; ++step) {
       // v_offset_ is of row lane % 16: each half of the warp clears half of the row.
       if (first + step * 16 + lane_ % 16 >= expired_) continue;
-      const uint32_t row = slot + v_offset_[step] + lane_ / 16 * 64;
+      const uint32_t row = slot + v_offset_[step] + lane_ / 16 * (kKvRowBytes / 2);
 #pragma unroll 1
       for (int chunk = 0; chunk < D::kKvChunks; ++chunk) {
 #pragma unroll
-        for (int unit = 0; unit < 4; ++unit) {
+        for (int unit = 0; unit < kKvRowBytes / 32; ++unit) {
           asm volatile(
               "st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(row + chunk * chunk_stride_ + unit * 16),
               "r"(0)

@@ -65,7 +65,7 @@ class FirstTile {
     }
     __syncwarp();
     if (issues()) {
-      const int32_t offset = box_ * (D::kKvChunks * hopper::kChunkBytes);
+      const int32_t offset = box_ * (D::kKvChunks * D::kKvChunkBytes);
       const hopper::RowMap k{map_k, p.k_rows}, v{map_v, p.v_rows};
       k.load_once(smem.kv[0] + offset, k.chunk_of(kv_head), k.row_of(block, row), valid, keys);
       v.load_once(smem.kv[1] + offset, v.chunk_of(kv_head), v.row_of(block, row), valid, values);

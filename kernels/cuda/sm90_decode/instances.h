@@ -34,8 +34,9 @@ struct Instance {
   Use use;
   bool append;  ///< for launches that append, and for no others
   int blocks_per_sm;
-  bool first_waits;   ///< first split's block may wait for the others (handover.cuh); not split_every_unit
-  bool chunk_copies;  ///< a copy per chunk of 128 bytes, where boxes are smaller than tiles
+  bool first_waits;    ///< first split's block may wait for the others (handover.cuh); not split_every_unit
+  bool chunk_copies;   ///< a copy per chunk, where boxes are smaller than tiles
+  int kv_chunk_bytes;  ///< of a chunk of K and V: 128 or 64
   /// `started`, if not null, is recorded once all blocks have begun. The pointer is null where the instance
   /// is a part of another kernel.
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t, cudaEvent_t started);

@@ -62,13 +62,15 @@ bool is_for(const Instance& instance, const AttentionParams& p, Use use) {
 /// copied as 16-bit words of two channels each.
 bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
                    const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
-  const uint32_t chunks = hopper::head_chunks_of(p.dtype_k, p.head_dim);
-  *rows = hopper::kv_rows_of(p, p.dtype_k, stride_block, stride_token, stride_head);
+  const auto chunk_bytes = static_cast<uint32_t>(instance.kv_chunk_bytes);
+  const uint32_t chunks = hopper::head_chunks_of(p.dtype_k, p.head_dim, chunk_bytes);
+  *rows = hopper::kv_rows_of(p, p.dtype_k, stride_block, stride_token, stride_head, chunk_bytes);
   const int32_t keys = box_rows(instance, p);
   if (base == nullptr) base = p.q;  // no sequence has keys: the map is not used, but must have an address
-  return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k),
-                                       hopper::row_chunks_of(p, p.dtype_k, *rows, p.head_dim), keys,
-                                       instance.chunk_copies && keys < instance.tile_tokens ? 1 : chunks);
+  return hopper::encode_row_window_map(
+      map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k),
+      hopper::row_chunks_of(p, p.dtype_k, *rows, p.head_dim, chunk_bytes), keys,
+      instance.chunk_copies && keys < instance.tile_tokens ? 1 : chunks, chunk_bytes);
 }
 
 /// Checks what append requires beyond the contract. New rows are read in words of two channels.
@@ -104,8 +106,8 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (const KernelStatus s = hopper::check_shapes(kAttention, p, *context, message); s != KernelStatus::kOk) {
     return s;
   }
-  if (dtype_size(p.dtype_k) == 1 && p.head_dim == 64) {
-    return unsupported("sm90_decode: head_dim 128 or 256 required for KV of 8 bits, given 64");
+  if (p.dtype_k == DType::kInt8 && p.head_dim == 64) {
+    return unsupported("sm90_decode: head_dim 128 or 256 required for KV in int8, given 64");
   }
   if ((p.features & kInt8K) && !(p.features & kInt8V)) {
     return unsupported("sm90_decode: V in int8 required beside K in int8, given %s", dtype_name(p.dtype_v));
@@ -132,7 +134,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
     return unsupported("sm90_decode: at most 2^30 tiles of 64 keys required, given up to %lld",
                        static_cast<long long>(units));
   }
-  return hopper::check_strides(kAttention, p, message);
+  return hopper::check_strides(kAttention, p, message, instance->kv_chunk_bytes);
 }
 
 Numerics numerics(const OpParams* op) {

@@ -238,12 +238,12 @@ class Producer {
     __syncwarp();
     if (issues) {
       constexpr int32_t kBoxChunks = kShape.joint ? 1 : D::kKvChunks;
-      const int32_t offset = lane_ * p_.box_rows * (kBoxChunks * hopper::kChunkBytes);
+      const int32_t offset = lane_ * p_.box_rows * (kBoxChunks * D::kKvChunkBytes);
       const int32_t copies = kShape.joint && p_.box_rows < kShape.tile_tokens ? D::kKvChunks : 1;
 #pragma unroll
       for (int32_t c = 0; c < (kShape.joint ? D::kKvChunks : 1); ++c) {
         if (c >= copies) break;
-        rows.load_once(smem_.kv[kv_.stage()] + offset + c * (kShape.tile_tokens * hopper::kChunkBytes),
+        rows.load_once(smem_.kv[kv_.stage()] + offset + c * (kShape.tile_tokens * D::kKvChunkBytes),
                        rows.chunk_of(kv_head_) + c, rows.row_of(block, row), valid, full);
       }
     }

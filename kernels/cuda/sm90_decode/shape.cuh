@@ -73,8 +73,11 @@ struct Derived {
   static constexpr int kQChunks = kShape.head_dim / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kRows * hopper::kChunkBytes;
   static constexpr int kQBytes = kQChunks * kQChunkBytes;
-  static constexpr int kKvChunks = kShape.eight_bit_kv ? kQChunks / 2 : kQChunks;
-  static constexpr int kSlotBytes = kKvChunks * kShape.tile_tokens * hopper::kChunkBytes;
+  /// A chunk of K and V is a swizzled row: 128 bytes, or 64 at head_dim 64 in 8 bits.
+  static constexpr int kKvChunkBytes =
+      kShape.head_dim == 64 && kShape.eight_bit_kv ? hopper::kChunkBytes / 2 : hopper::kChunkBytes;
+  static constexpr int kKvChunks = kShape.head_dim * (kShape.eight_bit_kv ? 1 : 2) / kKvChunkBytes;
+  static constexpr int kSlotBytes = kKvChunks * kShape.tile_tokens * kKvChunkBytes;
 
   /// Channels of O that the warps merge at a time, in at most 32 KB of shared memory. A block whose ring is
   /// as large as possible (kFewBlocks) has 16 KB left for them.
@@ -86,7 +89,6 @@ struct Derived {
   static_assert(!kShape.joint || (kShape.row_tiles == 1 && !kShape.eight_bit_kv));
   static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
   static_assert(kShape.slots >= 2 && kWarpTokens % 16 == 0);
-  static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows have at least 128 bytes
   static_assert(!kShape.int8_kv || (kShape.eight_bit_kv && kOwnBlock && kShape.tile_tokens % 32 == 0));
   // Appended rows have the type of q.
   static_assert(!kShape.append || (kOwnBlock && !kShape.eight_bit_kv));
@@ -153,8 +155,8 @@ struct KeyScales {
 };
 struct NoScales {};
 
-/// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of
-/// 128 bytes][rows][128 bytes] in the 128-byte swizzle. Where warps work jointly (Shape::joint), it is one
+/// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each
+/// [chunks][rows][128 bytes] in the 128-byte swizzle, or with 64 bytes in the 64-byte swizzle. Where warps work jointly (Shape::joint), it is one
 /// such box of all tokens, as wgmma reads it. q is [chunks][kRows][128 bytes] in the same swizzle.
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
@@ -202,9 +204,9 @@ template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
   constexpr DType kKv = kShape.int8_kv ? DType::kInt8 : kShape.eight_bit_kv ? DType::kE4m3 : kShape.dtype;
-  return {kShape.dtype,       kKv,          kShape.head_dim, D::kRows,
-          kShape.tile_tokens, kShape.use,   kShape.append,   kShape.blocks_per_sm,
-          D::kFirstWaits,     kShape.joint, launch};
+  return {kShape.dtype,       kKv,          kShape.head_dim,  D::kRows,
+          kShape.tile_tokens, kShape.use,   kShape.append,    kShape.blocks_per_sm,
+          D::kFirstWaits,     kShape.joint, D::kKvChunkBytes, launch};
 }
 
 /// The append warp's memory, which lies behind SharedMemory.

@@ -39,13 +39,19 @@ bool cascade_pays(const Instance& instance, const AttentionParams& p) {
   return keys * (p.batch - 1) * p.num_heads_kv * token_bytes(p) >= kLeastSpared;
 }
 
+/// Whether `instance` loads pages of `p`'s size. One warp keeps up with copies of 16 rows, but not of 8.
+bool fits_pages(const Instance& instance, const AttentionParams& p) {
+  if (instance.gathers) return (p.features & kPagedKv) != 0 && p.block_size % (2 * hopper::kGroupRows) != 0;
+  return !has_small_pages(p);
+}
+
 /// Whether `instance` has the types, the head_dim, the softcap and the way to load pages of `p`.
 bool fits(const Instance& instance, const AttentionParams& p) {
   return instance.dtype == p.dtype_out && instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
          instance.eight_bit_q == (p.dtype_q == DType::kE4m3) &&
          instance.int8_qk == (p.dtype_k == DType::kInt8) && instance.int8_qk == (p.dtype_q == DType::kInt8) &&
          instance.head_dim == p.head_dim && instance.head_dim_v == p.head_dim_v &&
-         instance.softcap == (p.softcap > 0.0f) && instance.gathers == has_small_pages(p);
+         instance.softcap == (p.softcap > 0.0f) && fits_pages(instance, p);
 }
 
 }  // namespace
@@ -68,10 +74,11 @@ const Instance* choose_instance(const AttentionParams& p, const LaunchContext& c
   for (const Instance* i : kInstances) {
     if (i->cascade && fits(*i, p) && cascade_pays(*i, p)) return i;
   }
+  const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
-    if (i->split && !i->cascade && fits(*i, p) && splitting_pays(*i, p, context)) return i;
+    if (i->split && !i->cascade && fits(*i, p) && splitting_pays(*i, p, context)) found = i;
   }
-  return find_instance(p);
+  return found != nullptr ? found : find_instance(p);
 }
 
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {

@@ -139,7 +139,8 @@ class Consumer {
   using Weights = uint32_t[kShape.block_n / D::kStepKeys][4];
   using QTile = hopper::SwizzledTile<D::kAtomBytes, D::kChunkBytes>;
   using KTile = hopper::SwizzledTile<D::kKGroupBytes, D::kChunkBytes>;
-  using VTile = hopper::SwizzledTile<kShape.eight_bit_p ? D::kAtomBytes : D::kVGroupBytes, D::kChunkBytes>;
+  using VTile = std::conditional_t<kShape.eight_bit_p, hopper::SwizzledTile<>,
+                                   hopper::SwizzledTile<D::kVGroupBytes, D::kChunkBytes>>;
 
   __device__ __forceinline__ void await_k() { smem_.k_ring.await_full(k_); }
 

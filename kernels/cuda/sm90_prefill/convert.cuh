@@ -21,8 +21,9 @@ template <Shape kShape>
 class Converter {
   using D = Derived<kShape>;
   static constexpr int kAtom = D::kAtomBytes;
-  static constexpr int kHalfAtom = kAtom / 2;                      ///< 4 rows
-  static constexpr int kAtoms = D::kHasConverterGroup ? 1 : 2;     ///< widened at a time, as registers allow
+  static constexpr bool kHalfRows = D::kChunkBytes < hopper::kChunkBytes;  ///< of 64 bytes
+  /// Bytes that a warp widens at a time, as registers allow: two units of 16 bytes per lane, or four.
+  static constexpr int kStep = D::kProducerRegisters < 40 ? 1024 : 2048;
   static constexpr int kPartBytes = D::template kPartBytes<true>;  // K's rows are as wide
   static constexpr float kLeastDescale = 1e-30f;
   static constexpr uint32_t kSigns =
@@ -31,13 +32,23 @@ class Converter {
  public:
   __device__ __forceinline__ Converter(const KernelParams& p, SharedMemory<kShape>& smem, int warp, int lane)
       : p_(p), smem_(smem), warp_(warp), lane_(lane) {
-    // An atom is 8 rows of 128 bytes, in which 16-byte unit u of row r lies at unit u ^ r. A lane widens unit
-    // `unit` of row `row`, and of row + 4, to two units. Eight neighbouring lanes have units 0..3 of one row
-    // and 4..7 of the next, or the other way round: then neither their loads nor their stores share a bank.
-    const int row = lane / 16 * 2 + lane / 4 % 2;
-    const int unit = lane % 4 + 4 * (lane / 4 % 2 ^ lane / 8 % 2);
-    from_ = row * hopper::kChunkBytes + (unit ^ row) * 16;
-    to_ = row * hopper::kChunkBytes + (2 * (unit % 4) ^ row) * 16 + unit / 4 * kAtom;
+    // A lane widens 16-byte unit `unit` of row `row` of an atom to two units. Eight neighbouring lanes have one
+    // half of a row and the other half of another one: then neither their loads nor their stores share a bank.
+    if constexpr (kHalfRows) {
+      // An atom is 8 rows of 64 bytes, in which unit u of row r lies at unit u ^ r / 2 % 4. Eight lanes have
+      // units 0, 1 of two rows and 2, 3 of the next two, or the other way round.
+      const int row = lane / 16 * 4 + lane / 2 % 4;
+      const int unit = lane % 2 + 2 * (lane / 4 % 2 ^ lane / 8 % 2);
+      from_ = row * D::kChunkBytes + (unit ^ row / 2) * 16;
+      to_ = row * D::kChunkBytes + (2 * (unit % 2) ^ row / 2) * 16 + unit / 2 * kAtom;
+    } else {
+      // An atom is 8 rows of 128 bytes, in which unit u of row r lies at unit u ^ r. Eight lanes have units 0..3
+      // of one row and 4..7 of the next, or the other way round. A lane also has the same unit of row + 4.
+      const int row = lane / 16 * 2 + lane / 4 % 2;
+      const int unit = lane % 4 + 4 * (lane / 4 % 2 ^ lane / 8 % 2);
+      from_ = row * D::kChunkBytes + (unit ^ row) * 16;
+      to_ = row * D::kChunkBytes + (2 * (unit % 4) ^ row) * 16 + unit / 4 * kAtom;
+    }
   }
 
   __device__ __forceinline__ void run() {
@@ -134,28 +145,28 @@ class Converter {
       const uint32_t source = hopper::shared_address(from[place.stage()]) + mine;
       const uint32_t wide = target + 2 * (part * kPartBytes + mine);
 #pragma unroll 1
-      for (uint32_t i = 0; i < kShare; i += kAtoms * kAtom) widen(wide + 2 * i, source + i);
+      for (uint32_t i = 0; i < kShare; i += kStep) widen(wide + 2 * i, source + i);
       hopper::fence_for_wgmma();  // also orders the reads before the copy that fills the buffer again
       landed.release(place, lane_);
     }
     if (lane_ == 0) ring.full[tile.stage()].arrive();
   }
 
-  /// Widens kAtoms neighbouring atoms of e4m3 to twice as many of fp16: of each the channels 0..63, then the
-  /// channels 64..127.
+  /// Widens kStep bytes of e4m3, which are whole atoms, to twice as many atoms of fp16: of each the channels of
+  /// the first half, then those of the second.
   __device__ __forceinline__ void widen(uint32_t to, uint32_t from) const {
-    // Rows 4..7 lie 4 rows further, with their units exchanged. Atoms are aligned to their size.
+    constexpr int kUnits = kStep / 512;  // of a lane, each 512 bytes behind the one before
+    // In 128-byte rows every other one is of rows 4..7, whose units are exchanged.
+    const auto in_row = [](int i, uint32_t place) { return !kHalfRows && i % 2 == 1 ? place ^ 64 : place; };
     const uint32_t source = from + from_;
-    uint4 units[2 * kAtoms];
+    uint4 units[kUnits];
 #pragma unroll
-    for (int i = 0; i < 2 * kAtoms; ++i) {
-      units[i] = hopper::load_unit((i % 2 == 0 ? source : source ^ 64) + i % 2 * kHalfAtom + i / 2 * kAtom);
-    }
+    for (int i = 0; i < kUnits; ++i) units[i] = hopper::load_unit(in_row(i, source) + i * 512);
     const uint32_t place = to + to_;
 #pragma unroll
-    for (int i = 0; i < 2 * kAtoms; ++i) {
-      const uint32_t offset = i % 2 * kHalfAtom + i / 2 * 2 * kAtom;
-      const uint32_t row = i % 2 == 0 ? place : place ^ 64;
+    for (int i = 0; i < kUnits; ++i) {
+      const uint32_t offset = kHalfRows ? i * 2 * kAtom : i % 2 * (kAtom / 2) + i / 2 * 2 * kAtom;
+      const uint32_t row = in_row(i, place);
       hopper::store_unit(row + offset, widened(units[i].x, units[i].y));
       hopper::store_unit((row ^ 16) + offset, widened(units[i].z, units[i].w));
     }
@@ -174,11 +185,11 @@ class Converter {
     smem_.v_ring.await_empty(tile);
     smem_.landing.v_ring.await_full(landed);
     constexpr int kUnits = D::kDimV / 16 / D::kConverters;  // of 16 channels, this warp's
-    static_assert(D::kDimV == hopper::kChunkBytes && kUnits == 4);
     const int matrix = lane_ / 8, matrix_row = lane_ % 8;
     const int channel = 2 * matrix_row + ((matrix_row >= 4) != (matrix % 2 == 1) ? 1 : 0);  // in the unit
     const uint32_t from =
-        hopper::shared_address(smem_.landed_v.parts[landed.stage()]) + lane_ * hopper::kChunkBytes;
+        hopper::shared_address(smem_.landed_v.parts[landed.stage()]) + lane_ * D::kChunkBytes;
+    const int swizzle = kHalfRows ? lane_ / 2 % 4 : lane_ % 8;
     const uint32_t to =
         hopper::shared_address(smem_.v[tile.stage()]) + (warp_ * kUnits * 16 + channel) * hopper::kChunkBytes;
     const uint32_t first = lane_ < 16 ? 0x6420 : 0x7531;
@@ -189,7 +200,7 @@ class Converter {
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
         hopper::load_matrices_transposed(
-            keys[u], from + block * 32 * hopper::kChunkBytes + ((warp_ * kUnits + u) ^ lane_ % 8) * 16);
+            keys[u], from + block * 32 * D::kChunkBytes + ((warp_ * kUnits + u) ^ swizzle) * 16);
       }
       const uint32_t slots = to + ((2 * block + matrix / 2) ^ channel % 8) * 16;
 #pragma unroll

@@ -1,112 +1,135 @@
-// The gathering warps of instances for small pages, of 1 token for instance: they copy K and V row by row with
-// cp.async, where the copy engine would need one copy for each row and chunk.
+// The two warps that load K and V in instances for small pages, each a part of every tile. Pages of whole groups
+// of 8 rows come by the copy engine: one warp alone would issue its copies too slowly. Of other pages, of 1 token
+// for instance, the warps copy row by row with cp.async, where the copy engine would need one copy for each row and
+// chunk.
 #pragma once
 
 #include "kernels/cuda/common/async_copy.cuh"
 #include "kernels/cuda/common/shared_memory.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/sm90_prefill/producer.cuh"
 #include "kernels/cuda/sm90_prefill/shape.cuh"
 
 namespace attnbench::sm90_prefill {
 
-/// The warp that loads the tiles of K, or that of V.
-template <Shape kShape, bool kIsV>
+/// Copies part `part` of the tiles of K and V row by row.
+template <Shape kShape>
 class Gatherer {
   using D = Derived<kShape>;
-  static constexpr int kRowsOfLane = kShape.block_n / 32;  ///< of a tile, whose places a lane finds
+  static constexpr int kRowsOfLane = D::kPartRows / 32;  ///< of a part, whose places a lane finds
   static constexpr int kRowBytes = kShape.head_dim * 2;
   static constexpr int kStepBytes = 64;  ///< of a row, in one instruction: 4 lanes have 16 bytes each
   static constexpr int kNearEnd = 2;     ///< as in KvLoader
-  static_assert(kShape.block_n % 32 == 0 && kRowBytes % hopper::kChunkBytes == 0);
+  static constexpr int kGroupsAtOnce = D::kProducerRegisters < 40 ? 1 : 4;  ///< as registers allow
+  static_assert(D::kPartRows % 32 == 0 && kRowBytes % hopper::kChunkBytes == 0);
   static_assert(D::kDimV == kShape.head_dim && D::kChunkBytes == hopper::kChunkBytes);
 
-  /// Blocks of the pool that hold this lane's rows of a tile; -1: zeros, because the sequence has ended, or
+  /// Blocks of the pool that hold this lane's rows of a part; -1: zeros, because the sequence has ended, or
   /// because no query sees the row.
-  using Pages = int32_t[kRowsOfLane];
+  struct Pages {
+    int32_t block[kRowsOfLane];
+  };
 
  public:
-  __device__ __forceinline__ Gatherer(const KernelParams& p, SharedMemory<kShape>& smem, int lane)
-      : p_(p), smem_(smem), from_(kIsV ? p.gathered.v : p.gathered.k), lane_(lane) {
+  __device__ __forceinline__ Gatherer(const KernelParams& p, SharedMemory<kShape>& smem, int part, int lane)
+      : p_(p), smem_(smem), first_row_(part * D::kPartRows + lane) {
     // 16-byte unit u of row r of a group lies at unit u ^ r of line r of its chunk. A lane has a row of each
-    // group, and units `unit` and unit + 4 of each chunk. Rows r and r + 4 are in neighbouring lanes, so that
-    // eight lanes write to all banks.
-    row_ = lane / 8 + lane / 4 % 2 * 4;
-    in_group_ = row_ * D::kChunkBytes + (lane % 4 ^ row_) * 16;
+    // group, and units `unit` and unit + 4 of each chunk.
+    const int row = row_of_group(lane);
+    in_tile_ = part * D::template kPartBytes<false> + row * D::kChunkBytes + (lane % 4 ^ row) * 16;
   }
 
-  __device__ __forceinline__ void run() {
-    for (uint32_t parity = 0;; parity ^= 1) {
-      smem_.next_full.wait(parity);
-      const WorkItem item = take_item(smem_.next_item, lane_);
-      if (item.head < 0) return;
-      if constexpr (kIsV) {
-        gather(item, smem_.v_ring, smem_.v);
-      } else {
-        gather(item, smem_.k_ring, smem_.k);
-      }
+  /// Loads the tiles of an item, in the order of KvLoader. Calls `near_end` as it does.
+  template <class Action>
+  __device__ __forceinline__ void load(const WorkItem& item, Action near_end) {
+    if (item.n_begin >= item.n_end) {
+      near_end();
+      return;
     }
+    const int kv_head = p_.by_head_tiles_per_kv_head.divide(item.head);
+    tiles_ += item.n_end - 1;  // KV block n is tile tiles_ - n of K, and of V
+    const int first_seen = item.n_begin * kShape.block_n + item.expired;
+    Pages now, before{};
+    find(now, item, first_seen, item.n_end - 1);
+#pragma unroll 1
+    for (int n = item.n_end - 1;; --n) {
+      if (n == min(item.n_begin + kNearEnd, item.n_end - 1)) near_end();
+      if (n >= item.n_begin) copy(smem_.k_ring, smem_.k, tiles_ - n, p_.gathered.k, kv_head, now, n);
+      const Pages current = now;
+      if (n > item.n_begin) find(now, item, first_seen, n - 1);  // while copies are under way
+      if (n < item.n_end - 1)
+        copy(smem_.v_ring, smem_.v, tiles_ - (n + 1), p_.gathered.v, kv_head, before, n + 1);
+      if (n < item.n_begin) break;
+      before = current;
+    }
+    announce<0>();
+    landing_ = 0;
+    tiles_ -= item.n_begin - 1;
   }
 
  private:
-  template <int kStages, int kBytes>
-  __device__ __forceinline__ void gather(const WorkItem& item, hopper::Ring<kStages>& ring,
-                                         uint8_t (&buffers)[kStages][kBytes]) {
-    const uint8_t* const head =
-        from_.first + p_.by_head_tiles_per_kv_head.divide(item.head) * from_.head_bytes + lane_ % 4 * 16;
-    if (item.n_begin >= item.n_end) near_end();
-    Pages pages{};
-    if (item.n_begin < item.n_end) find(pages, item, item.n_end - 1);
-#pragma unroll 1
-    for (int n = item.n_end - 1; n >= item.n_begin; --n) {
-      if (n == min(item.n_begin + kNearEnd, item.n_end - 1)) near_end();
-      ring.await_empty(place_);
-      copy(hopper::shared_address(buffers[place_.stage()]) + in_group_, head, pages, n);
-      if (n > item.n_begin) find(pages, item, n - 1);  // while the copies are under way
-      commit_async();
-      wait_async<0>();
-      hopper::fence_for_wgmma();
-      __syncwarp();
-      if (lane_ == 0) ring.full_at(place_).arrive();
-      place_.advance();
-    }
+  /// This lane's row i of this warp's part of KV block n, as a key of the sequence.
+  __device__ __forceinline__ int key_of(int n, int i) const {
+    return n * kShape.block_n + first_row_ + 32 * i;
   }
 
-  /// The scheduling warp may draw the next work.
-  __device__ __forceinline__ void near_end() const {
-    if (lane_ == 0) smem_.next_empty.arrive();
-  }
+  __device__ __forceinline__ int lane() const { return first_row_ % 32; }
 
-  /// This lane's row i of KV block n, as a key of the sequence.
-  __device__ __forceinline__ int key_of(int n, int i) const { return n * kShape.block_n + 32 * i + lane_; }
+  /// The row of each group of 8 that a lane copies. Rows r and r + 4 are in neighbouring lanes, so that eight
+  /// lanes write to all banks.
+  __device__ __forceinline__ static int row_of_group(int lane) { return lane / 8 + lane / 4 % 2 * 4; }
 
   /// Finds the blocks of this lane's rows of KV block n.
-  __device__ __forceinline__ void find(Pages& pages, const WorkItem& item, int n) const {
-    const int first_seen = item.n_begin * kShape.block_n + item.expired;
+  __device__ __forceinline__ void find(Pages& pages, const WorkItem& item, int first_seen, int n) const {
 #pragma unroll
     for (int i = 0; i < kRowsOfLane; ++i) {
       const int key = key_of(n, i);
-      pages[i] = key < first_seen || key >= item.k_len
-                     ? -1
-                     : p_.block_table[item.kv_base * p_.block_table_stride + p_.by_block_size.divide(key)];
+      pages.block[i] =
+          key < first_seen || key >= item.k_len
+              ? -1
+              : p_.block_table[item.kv_base * p_.block_table_stride + p_.by_block_size.divide(key)];
     }
   }
 
-  /// Copies KV block n to `tile`, where this lane's first unit lies. `head`: its first unit of the pool.
-  __device__ __forceinline__ void copy(uint32_t tile, const uint8_t* head, const Pages& pages, int n) const {
+  /// Starts to copy KV block n of K or of V, tile `tile` of a ring. Then announces the copies before it, which
+  /// have had time to arrive.
+  template <int kStages, int kBytes>
+  __device__ __forceinline__ void copy(hopper::Ring<kStages>& ring, uint8_t (&buffers)[kStages][kBytes],
+                                       uint32_t tile, const GatheredRows& from, int kv_head,
+                                       const Pages& pages, int n) {
+    const hopper::RingPlace<kStages> place{tile};
+    ring.await_empty(place);
+    int lane = this->lane();
+    // What follows from these is computed anew for each tile: kept, it would spill other registers.
+    asm volatile("" : "+r"(lane), "+r"(kv_head));
+    const uint8_t* const head = from.first + kv_head * from.head_bytes + lane % 4 * 16;
+    uint32_t target = hopper::shared_address(buffers[place.stage()]) + in_tile_;
 #pragma unroll
-    for (int part = 0; part < kRowsOfLane; ++part) {
-      const int key = key_of(n, part);
+    for (int i = 0; i < kRowsOfLane; ++i) {
+      const int key = key_of(n, i);
       const int in_block = key - p_.by_block_size.divide(key) * p_.block_size;
-      const int32_t own_row = max(0, pages[part]) * from_.block_rows + in_block;
-      const uint32_t exist = __ballot_sync(~0u, pages[part] >= 0);
-#pragma unroll
-      for (int group = 0; group < 32 / hopper::kGroupRows; ++group, tile += D::kKGroupBytes) {
-        const int lane_of_row = hopper::kGroupRows * group + row_;
+      const int32_t own_row = max(0, pages.block[i]) * from.block_rows + in_block;
+      const uint32_t exist = __ballot_sync(~0u, pages.block[i] >= 0);
+#pragma unroll kGroupsAtOnce
+      for (int group = 0; group < 32 / hopper::kGroupRows; ++group, target += D::kKGroupBytes) {
+        const int lane_of_row = hopper::kGroupRows * group + row_of_group(lane);
         const auto row = static_cast<uint32_t>(__shfl_sync(~0u, own_row, lane_of_row));
-        copy_row(tile, head + uint64_t{row} * from_.row_bytes,
+        copy_row(target, head + uint64_t{row} * from.row_bytes,
                  exist == ~0u || (exist >> lane_of_row & 1) != 0);
       }
     }
+    commit_async();
+    if (landing_ != 0) announce<1>();
+    landing_ = hopper::shared_address(&ring.full_at(place));
+  }
+
+  /// Announces the copies of `landing_`, behind which kLater groups of copies were started.
+  template <int kLater>
+  __device__ __forceinline__ void announce() {
+    wait_async<kLater>();
+    hopper::fence_for_wgmma();
+    __syncwarp();
+    if (lane() == 0) static_cast<hopper::Mbarrier*>(__cvta_shared_to_generic(landing_))->arrive();
   }
 
   /// Copies this lane's units of a row.
@@ -121,11 +144,36 @@ class Gatherer {
 
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
-  const GatheredRows& from_;
-  const int lane_;
-  int row_;            ///< of this lane, in each group of 8
-  uint32_t in_group_;  ///< where its first unit lies there
-  hopper::RingPlace<kIsV ? D::kVStages : D::kKStages> place_;
+  const int first_row_;   ///< of a tile, whose place this lane finds
+  uint32_t in_tile_;      ///< where the first unit lies that this lane copies
+  uint32_t tiles_ = 0;    ///< of K, and of V, so far
+  uint32_t landing_ = 0;  ///< shared address of the barrier of the last copies, which are not announced
 };
+
+/// One of the two warps, for the life of the block.
+template <Shape kShape>
+__device__ __forceinline__ void load_small_pages(const Maps& maps, const KernelParams& p,
+                                                 SharedMemory<kShape>& smem, int part, int lane) {
+  const auto for_all_items = [&](auto&& load) {
+    for (uint32_t parity = 0;; parity ^= 1) {
+      smem.next_full.wait(parity);
+      const WorkItem item = take_item(smem.next_item, lane);
+      if (item.head < 0) return;
+      load(item, [&] {
+        if (lane == 0) smem.next_empty.arrive();
+      });
+    }
+  };
+  if (p.gathered.k.first == nullptr) {
+    KvLoader<kShape> loader(maps, p, smem, lane, part);
+    for_all_items([&](const WorkItem& item, auto near_end) {
+      loader.load(item.n_begin, item.n_end, item.k_len, item.expired, item.kv_base,
+                  p.by_head_tiles_per_kv_head.divide(item.head), near_end);
+    });
+  } else {
+    Gatherer<kShape> gatherer(p, smem, part, lane);
+    for_all_items([&](const WorkItem& item, auto near_end) { gatherer.load(item, near_end); });
+  }
+}
 
 }  // namespace attnbench::sm90_prefill

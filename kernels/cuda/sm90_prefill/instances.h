@@ -43,7 +43,7 @@ struct Instance {
   bool eight_bit_q;   ///< q in e4m3
   bool eight_bit_p;   ///< P in e4m3
   bool int8_qk;       ///< q and K in int8, V in 16 bits
-  bool gathers;       ///< for pages that copies of 8 rows do not fit
+  bool gathers;       ///< for small pages
   int block_m;
   int block_n;
   int part_rows;    ///< most keys per copy

@@ -48,11 +48,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
     } else if constexpr (D::kConverters == 2) {
       Converter<kShape>(p, smem, warp % 2, threadIdx.x % 32).run();
     } else if constexpr (kShape.gathers) {
-      if (warp % 2 == 0) {
-        Gatherer<kShape, false>(p, smem, threadIdx.x % 32).run();
-      } else {
-        Gatherer<kShape, true>(p, smem, threadIdx.x % 32).run();
-      }
+      load_small_pages(maps, p, smem, warp % 2, threadIdx.x % 32);
     } else if constexpr (kShape.int8_qk) {
       if (warp == kKeyScaleWarp) KeyScaleLoader<kShape>(p, smem, threadIdx.x % 32).run();
     }

@@ -77,7 +77,7 @@ hopper::Plans::Plan required_plan(const Layout& layout, const LaunchContext& con
 
 /// Keys per copy: as many as possible where pages allow it, else the largest power of two that divides both.
 int32_t box_rows(const Instance& instance, const AttentionParams& p) {
-  if ((p.features & kPagedKv) == 0 || instance.gathers) return instance.part_rows;
+  if ((p.features & kPagedKv) == 0 || has_small_pages(p)) return instance.part_rows;
   int32_t rows = 1;
   while (instance.part_rows % (2 * rows) == 0 && p.block_size % (2 * rows) == 0) rows *= 2;
   return rows;
@@ -145,7 +145,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
         p.block_size);
   }
   if (instance == nullptr) {
-    const char* required = p.features & kE4m3Kv ? "128 or 256 for e4m3 KV"
+    const char* required = p.features & kE4m3Kv ? "64, 128 or 256 for e4m3 KV"
                            : p.softcap > 0.0f   ? "64, 128 or 256 for softcap"
                                                 : "64, 96, 128, 192, 256, or 192 with head_dim_v 128";
     return unsupported("sm90_prefill: head_dim %s required, given %d with head_dim_v %d", required,
@@ -155,8 +155,9 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   // then comes row by row (KvLoader::copy_rows).
   if (instance->chunk_bytes < hopper::kChunkBytes && p.window_left >= 0 &&
       p.window_left + 1 < hopper::kGroupRows) {
-    return unsupported("sm90_prefill: window_left of %d or more, or -1, required for head_dim %d, given %d",
-                       hopper::kGroupRows - 1, p.head_dim, p.window_left);
+    return unsupported("sm90_prefill: window_left of %d or more, or -1, required for head_dim %d%s, given %d",
+                       hopper::kGroupRows - 1, p.head_dim, p.features & kE4m3Kv ? " with e4m3 KV" : "",
+                       p.window_left);
   }
   if (const KernelStatus s = hopper::check_strides(kAttention, p, message, instance->chunk_bytes);
       s != KernelStatus::kOk) {
@@ -311,7 +312,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 
-  if (instance.gathers) {
+  if (has_small_pages(p)) {
     k.gathered = {gathered_rows(p, p.k, k.k_rows, p.k_stride_token, p.k_stride_head),
                   gathered_rows(p, p.v, k.v_rows, p.v_stride_token, p.v_stride_head)};
   }

@@ -221,7 +221,7 @@ struct KernelParams {
 
   struct {
     GatheredRows k, v;
-  } gathered;  ///< for instances with Shape::gathers
+  } gathered;  ///< for instances with Shape::gathers, where pages do not consist of groups of 8 rows
 
   DescaleParams descales;  ///< for instances with Shape::eight_bit_kv or Shape::int8_qk
 };

@@ -72,18 +72,19 @@ __device__ __forceinline__ void prefetch_maps(const Maps& maps) {
 /// Loads the K and V tiles of block_n keys. One copy brings box_rows keys: a whole tile where KV is packed or
 /// pages allow it, else a page or a part of one. A tile in which a sequence ends comes in groups of 8 rows.
 /// Each lane finds the address of one copy, and one lane issues them all. That takes a fifth of the time that
-/// it takes if each lane issues its own.
+/// it takes if each lane issues its own. Where two warps load tiles, each loads part `own_part` of every tile.
 template <Shape kShape>
 class KvLoader {
   using D = Derived<kShape>;
 
  public:
   __device__ __forceinline__ KvLoader(const Maps& maps, const KernelParams& p, SharedMemory<kShape>& smem,
-                                      int lane)
+                                      int lane, int own_part = 0)
       : maps_(maps),
         p_(p),
         smem_(smem),
         lane_(lane),
+        own_part_(own_part),
         boxes_(D::kPartRows / p.box_rows),
         lane_row_(lane < D::kParts * boxes_ ? lane * p.box_rows : 0),
         pages_(p, lane) {}
@@ -163,8 +164,10 @@ class KvLoader {
       const int first = part * D::kPartRows;
       const int place_in_buffer = part % kPartsInBuffer;
       if (place_in_buffer == 0) ring.await_empty(place);  // a fresh ring is empty
-      copy<kIsV>(buffers[place.stage()] + place_in_buffer * kPartBytes, part, maps, rows, kv_head,
-                 {box.block, box.row, box.left - first}, expired - first, ring.full[place.stage()]);
+      if (!kShape.gathers || part == own_part_) {
+        copy<kIsV>(buffers[place.stage()] + place_in_buffer * kPartBytes, part, maps, rows, kv_head,
+                   {box.block, box.row, box.left - first}, expired - first, ring.full[place.stage()]);
+      }
       if (place_in_buffer == kPartsInBuffer - 1) place.advance();
     }
   }
@@ -256,6 +259,7 @@ class KvLoader {
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
   const int lane_;
+  const int own_part_;
   const int boxes_;     ///< copies of a part, each of all its chunks
   const int lane_row_;  ///< row in the tile of this lane's copy
   hopper::RingPlace<D::kConvertsK ? D::kLandedStages : D::kKStages> k_;

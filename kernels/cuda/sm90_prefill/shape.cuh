@@ -32,7 +32,7 @@ struct Shape {
   bool eight_bit_q = false;   ///< q in e4m3 and Q K^T too; requires eight_bit_kv
   bool eight_bit_p = false;   ///< P in e4m3 and P V too; requires eight_bit_q
   bool int8_qk = false;       ///< q and K in int8 and Q K^T too, V in 16 bits (key_scales.cuh)
-  bool gathers = false;       ///< for pages of any size: warps gather K and V row by row (gather.cuh)
+  bool gathers = false;       ///< for small pages: two warps load K and V, also row by row (gather.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
   int guest_registers = 0;
@@ -56,16 +56,18 @@ struct Derived {
   static constexpr bool kHasConverterGroup = kConverters == 4;
   static constexpr bool kConvertsK = kShape.eight_bit_kv && !kShape.eight_bit_q;      ///< V always
   static constexpr int kTileConverters = kConvertsK ? kConverters / 2 : kConverters;  ///< that share a tile
-  /// Warps of the producers' warpgroup that take items beside the first one: they gather K and V, or load the
-  /// scales of K.
+  /// Warps of the producers' warpgroup that take items beside the first one: they load K and V in its place, or
+  /// load the scales of K.
   static constexpr int kFollowers = kShape.gathers ? 2 : kShape.int8_qk ? 1 : 0;
   static constexpr int kKStages = kShape.int8_qk ? 4 : 2;
   static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasConverterGroup);
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
-  /// A chunk is a swizzled row: 128 bytes, or 64 where 128 do not divide the row (head_dim 96).
+  /// A chunk is a swizzled row: 128 bytes, or 64 where 128 do not divide the rows of K and V (head_dim 96; 64 in
+  /// e4m3).
   static constexpr int kChunkBytes =
-      kShape.head_dim % hopper::kChunkChannels == 0 ? hopper::kChunkBytes : hopper::kChunkBytes / 2;
+      kShape.head_dim * (kShape.eight_bit_kv ? 1 : 2) % hopper::kChunkBytes == 0 ? hopper::kChunkBytes
+                                                                                 : hopper::kChunkBytes / 2;
   static constexpr int kChunks =
       kShape.head_dim * (kShape.eight_bit_q || kShape.int8_qk ? 1 : 2) / kChunkBytes;
   static constexpr int kChunksV = kDimV * 2 / kChunkBytes;
@@ -85,10 +87,10 @@ struct Derived {
   static constexpr DType kMath = kShape.eight_bit_p ? DType::kE4m3 : kWide;  ///< of P V
   static constexpr int kStepKeys = kShape.eight_bit_p ? 32 : 16;             ///< of one instruction of P V
 
-  // A tile of K or V as the copy engine brings it: in kParts parts of neighbouring rows, each with its own
-  // buffer. e4m3 rows have half as many chunks. Two parts in two buffers hide the latency of a copy where
-  // shared memory has no room for two tiles more.
-  static constexpr int kParts = kShape.eight_bit_kv && !kShape.eight_bit_p ? 2 : 1;
+  // A tile of K or V as it is loaded: in kParts parts of neighbouring rows. Where tiles are widened, each part has
+  // its own buffer. e4m3 rows have half as many chunks. Two parts in two buffers hide the latency of a copy where
+  // shared memory has no room for two tiles more. Where two warps load tiles, each loads a part.
+  static constexpr int kParts = kShape.gathers || (kShape.eight_bit_kv && !kShape.eight_bit_p) ? 2 : 1;
   static constexpr int kPartRows = kShape.block_n / kParts;
   template <bool kIsV>
   static constexpr int kLandedChunks =
@@ -143,8 +145,7 @@ struct Derived {
   static_assert(kShape.head_dim * 2 % kChunkBytes == 0 && kDimV * 2 % kChunkBytes == 0);
   static_assert(kShape.masked || !kShape.softcap);
   static_assert(kShape.split || !kShape.cascade);
-  // e4m3 rows have at least 128 bytes.
-  static_assert(!kShape.eight_bit_kv || (kShape.head_dim >= 128 && kShape.masked && !kHasGuests));
+  static_assert(!kShape.eight_bit_kv || (kShape.head_dim % 64 == 0 && kShape.masked && !kHasGuests));
   // Rows of int8 have 128 bytes, and sums of 128 products fit the start value (key_scales.cuh).
   static_assert(!kShape.int8_qk ||
                 (kShape.head_dim == 128 && kDimV == 128 && kShape.masked && !kShape.softcap &&
@@ -219,8 +220,8 @@ struct Landing {
   }
 };
 
-/// The buffers of V, or of K, in which e4m3 lands. One holds a part of a tile, as [groups of 8 rows][chunks of
-/// 128 channels][8 rows][128 bytes].
+/// The buffers of V, or of K, in which e4m3 lands. One holds a part of a tile, as [groups of 8 rows][chunks][8
+/// rows][kChunkBytes].
 template <Shape kShape, bool kIsV>
 struct LandedParts {
   using D = Derived<kShape>;
@@ -238,8 +239,8 @@ struct KeyScales {
 /// Shared memory. Q is [chunks][rows][128 bytes], where a chunk is 64 channels, or 128 in 8 bits. K and V are
 /// [groups of 8 rows][chunks][8 rows][128 bytes], so that one copy brings rows with all their chunks to one
 /// place. V in e4m3 is [channels][128 bytes], a byte for each key, in the order of transpose_tile (convert.cuh).
-/// All have the 128-byte swizzle and are aligned to its atom. At head_dim 96 chunks are 32 channels in 64
-/// bytes, with the 64-byte swizzle.
+/// All have the 128-byte swizzle and are aligned to its atom. At head_dim 96, and at 64 in e4m3, chunks have 64
+/// bytes and the 64-byte swizzle (V^T still has the other).
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
@@ -284,7 +285,7 @@ struct alignas(1024) SharedMemory {
     // The warp that loads the scales of K announces them on the barrier of K.
     constexpr int kOfQ = kShape.eight_bit_kv ? D::kConverters : 1;
     constexpr int kOfK = D::kConvertsK ? D::kTileConverters : D::kParts + (kShape.int8_qk ? 1 : 0);
-    constexpr int kOfV = kShape.eight_bit_kv ? D::kTileConverters : 1;
+    constexpr int kOfV = kShape.eight_bit_kv ? D::kTileConverters : D::kParts;
     for (int i = 0; i < kShape.q_stages; ++i) q_ring.init(i, D::kConsumerWarps, kOfQ);
     for (int i = 0; i < D::kKStages; ++i) k_ring.init(i, D::kConsumerWarps, kOfK);
     for (int i = 0; i < D::kVStages; ++i) v_ring.init(i, D::kConsumerWarps, kOfV);
