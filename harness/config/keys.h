@@ -1,5 +1,5 @@
 // The keys of a sweep, in one table. Loops over this table do all that depends on keys: the parser with its
-// errors, the JSON Schema, the table in configs/README.md, a case's inline YAML and id, the test whether two
+// errors, the JSON Schema, the table in configs/keys.md, a case's inline YAML and id, the test whether two
 // cases are the same problem, the parameters in records, and the features that a case needs.
 //
 // keys.cpp joins the parts of the table, which are in key_rows_*.cpp. To add a plain key, add a field to
@@ -30,7 +30,7 @@ struct SweepKey {
   using Params = const CaseParams&;
 
   std::string name;
-  std::string doc;  ///< Markdown, one paragraph: the description in the schema and in configs/README.md
+  std::string doc;  ///< Markdown, one paragraph: the description in the schema and in configs/keys.md
   Json schema;      ///< schema of one value; json_schema() adds lists of values
   /// Reads one value. Values that are drawn use `seed`, the file's. Errors: ConfigError.
   std::function<KeyValue(const Field& field, uint64_t seed)> read;
@@ -88,7 +88,7 @@ uint64_t features_of(const CaseParams& params);
 /// The parameters of a record: the value of every key.
 nlohmann::ordered_json reported_params(const CaseParams& params);
 
-/// The table of keys in configs/README.md.
+/// The table of configs/keys.md.
 std::string keys_markdown();
 
 }  // namespace attnbench
