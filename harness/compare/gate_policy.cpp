@@ -200,7 +200,8 @@ std::string hidden_text(const CompareResult& result, const LoadedContext& fresh,
   const bool all_cores = fresh.device_kind == "cpu" && cores > 1 && fresh.device_threads >= cores;
   return fmt::format("gate: other work on the machine hid {}: end it, or {}\n",
                      cases_text(static_cast<std::size_t>(hidden)),
-                     all_cores ? "leave it cores with --threads N" : "run the gate again when it has ended");
+                     all_cores ? "if it needs only some of the cores, leave it those with --threads N"
+                               : "run the gate again when it has ended");
 }
 
 int64_t count_right(const ResultSet& set) {

@@ -16,6 +16,7 @@
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/logit_factor.h"
 #include "harness/verify/misread_page.h"
+#include "harness/verify/missing_rescale.h"
 #include "harness/verify/row_pattern.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/stored_out.h"
@@ -177,6 +178,7 @@ class Clues {
       suspects(tried);
       if (out_.size() == before) add(page(tried));
       if (out_.size() == before) add(scale(tried));
+      if (out_.size() == before) add(rescale());
     }
     if (out_.size() == before) add(other_row());
     if (out_.size() == before) add(factor());
@@ -289,6 +291,19 @@ class Clues {
     const auto found = logit_factor(launched_, problem_, inputs_, rows_, tried.rows, threads_);
     if (!found) return "";
     return tried.match(logit_factor_text(p_, problem_.softmax_scale, found->value), found->lse_too);
+  }
+
+  std::string rescale() const {
+    constexpr std::size_t kTried = 8;
+    std::vector<WrongRow> wrong;
+    for (const reference::RowId& id : spread(wrong_o_, kTried)) {
+      const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const RowFinding& r) {
+        return r.id.seq == id.seq && r.id.pos == id.pos && r.id.head == id.head;
+      });
+      wrong.push_back({id, row_of(id), row->lse});
+    }
+    const auto found = missing_rescale(p_, problem_, inputs_, wrong, threads_);
+    return found ? Tried{{}, wrong.size()}.match(*found, true) : "";
   }
 
   /// Says whether wrong rows hold the results of other rows. Only for small cases, because each wrong row

@@ -36,6 +36,24 @@ class Traits {
     return std::move(out_);
   }
 
+  /// Names the fewest keys that a wrong row sees, if more than one block of keys may have, and wrong rows are not among
+  /// longer ones by chance. Many longer rows may be right: for instance those whose greatest score comes first, in a
+  /// kernel that does not rescale.
+  std::string longer_rows() const {
+    constexpr int64_t kSmallestBlock = 8;
+    int64_t least = INT64_MAX;
+    for (const RowFinding& r : rows_) {
+      if (r.wrong()) least = std::min(least, r.keys);
+    }
+    if (least <= kSmallestBlock || least == INT64_MAX) return "";
+    const auto longer = [least](const RowFinding& r) { return r.keys >= least; };
+    if (by_chance(longer)) return "";
+    return fmt::format(
+        "all wrong rows see {} keys or more, and rows with fewer keys are right: look at what happens from "
+        "one block of keys to the next, such as rescaling O and the sum when the maximum grows",
+        least);
+  }
+
  private:
   SeqLen lens(const RowFinding& r) const { return p_.seqs[static_cast<std::size_t>(r.id.seq)]; }
 
@@ -174,8 +192,10 @@ std::string ranges_text(std::span<const int> numbers) {
 }
 
 std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows) {
-  return telling_trait<RowFinding>(Traits(p, rows).all(), rows, "rows",
-                                   [](const RowFinding& r) { return r.wrong(); });
+  Traits traits(p, rows);
+  const std::string told =
+      telling_trait<RowFinding>(traits.all(), rows, "rows", [](const RowFinding& r) { return r.wrong(); });
+  return told.empty() ? traits.longer_rows() : told;
 }
 
 }  // namespace attnbench

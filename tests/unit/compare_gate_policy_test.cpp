@@ -208,8 +208,9 @@ TEST(GatePolicy, AMachineThatHidesCasesIsGivenCoresOnlyByAKernelThatHasAll) {
   EXPECT_EQ(hidden_text(r, context, 2), "");
   r.rows[0].change = Change::kInconclusive;
   r.rows[0].doubt = Doubt::kMachine;
-  EXPECT_EQ(hidden_text(r, context, 2),
-            "gate: other work on the machine hid 1 case: end it, or leave it cores with --threads N\n");
+  EXPECT_EQ(
+      hidden_text(r, context, 2),
+      "gate: other work on the machine hid 1 case: end it, or if it needs only some of the cores, leave it those with --threads N\n");
   context.device_threads = 1;
   const std::string other =
       "gate: other work on the machine hid 1 case: end it, or run the gate again when it has ended\n";

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -92,6 +93,15 @@ struct Mistake {
   /// The token that is read for key j; `end`: keys that the query sees.
   std::function<int(int, int, SeqLen)> k_token = [](int j, int, SeqLen) { return j; };
   std::function<int(int, int, SeqLen)> v_token = k_token;
+  int block = 0;  ///< keys of a block; sums are relative to the maximum so far and never rescaled. 0: right
+  bool backwards = false;
+};
+
+/// A key that a query sees.
+struct SeenKey {
+  int j;
+  double score;
+  std::vector<double> v;
 };
 
 HostOutputs computed_by(const Mistake& m, const Case& c) {
@@ -103,7 +113,7 @@ HostOutputs computed_by(const Mistake& m, const Case& c) {
     const SeqLen s = c.params.seqs[static_cast<std::size_t>(id.seq)];
     std::vector<double> q(kDim), k(kDim), v(kDim), o(kDim, 0.0);
     inputs.load_q(id.seq, id.head, id.pos, id.pos + 1, q.data());
-    double sum = 0;
+    std::vector<SeenKey> seen;
     for (int j = 0; j < s.k; ++j) {
       if (c.params.causal && !m.sees(id.pos, j, s)) continue;
       const int end = c.params.causal ? id.pos + s.k - s.q + 1 : s.k;
@@ -112,12 +122,20 @@ HostOutputs computed_by(const Mistake& m, const Case& c) {
       inputs.load_v(id.seq, m.v_head(id.head), from_v, from_v + 1, v.data());
       double dot = 0;
       for (std::size_t ch = 0; ch < kDim; ++ch) dot += q[ch] * k[ch];
-      const double e = std::exp(m.score(dot));
+      seen.push_back({j, m.score(dot), v});
+    }
+    if (m.backwards) std::reverse(seen.begin(), seen.end());
+    double sum = 0, maximum = m.block > 0 ? -INFINITY : 0;
+    for (const SeenKey& key : seen) {
+      for (const SeenKey& other : seen) {
+        if (m.block > 0 && other.j / m.block == key.j / m.block) maximum = std::max(maximum, other.score);
+      }
+      const double e = std::exp(key.score - maximum);
       sum += e;
-      for (std::size_t ch = 0; ch < kDim; ++ch) o[ch] += e * v[ch];
+      for (std::size_t ch = 0; ch < kDim; ++ch) o[ch] += e * key.v[ch];
     }
     const int64_t token = token_of(c, id);
-    h.lse[static_cast<std::size_t>(id.head * total + token)] = static_cast<float>(std::log(sum));
+    h.lse[static_cast<std::size_t>(id.head * total + token)] = static_cast<float>(maximum + std::log(sum));
     for (std::size_t ch = 0; ch < kDim; ++ch)
       store_float(c.params.dtype, h.out.data(), (token * 4 + id.head) * 32 + static_cast<int64_t>(ch),
                   static_cast<float>(o[ch] / sum));
@@ -155,6 +173,12 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
        .k_head = [](int h) { return std::min(h, 1); },
        .v_head = [](int h) { return h / 2; }},
       {.text = "a causal mask is applied that nobody asked for", .causal = false},
+      {.text = "neither O nor the sum is rescaled when a key raises the maximum", .block = 1},
+      {.text = "neither O nor the sum is rescaled when a later block of 8 keys raises the maximum",
+       .block = 8},
+      {.text = "neither O nor the sum is rescaled when a block of 32 keys before those summed so far raises",
+       .block = 32,
+       .backwards = true},
   };
   for (const Mistake& m : mistakes) {
     const Case c = case_of(m.causal);

@@ -135,6 +135,19 @@ TEST(RowClues, ANumberOfKeysIsNamedOnlyWhereItIsNoCoincidence) {
   EXPECT_THAT(wrong_in(many), Contains("all wrong rows, and no right ones, see 212 keys or fewer"));
 }
 
+TEST(RowClues, WrongRowsThatAreAllLongLeadToTheStepBetweenBlocks) {
+  Case c = case_of(true);
+  c.params.kv = KvSource::kPacked;
+  c.params.seqs = {{100, 100}};
+  HostOutputs h = right_outputs(c);
+  for (int pos = 64; pos < 100; ++pos) {  // one head of four: those whose maximum grows, for instance
+    for (int ch = 0; ch < 32; ++ch)
+      store_float(c.params.dtype, h.out.data(), (token_of(c, {0, pos, 0}) * 4 + pos % 4) * 32 + ch, 3.0f);
+  }
+  EXPECT_THAT(clues(c, h),
+              Contains(StartsWith("all wrong rows see 65 keys or more, and rows with fewer keys are right")));
+}
+
 TEST(RowClues, RowsThatWereNeverWritten) {
   const Case c = case_of(false);
   const auto first_three = [](reference::RowId id) {

@@ -1,7 +1,6 @@
 // The two warps that load K and V in instances for small pages, each a part of every tile. Pages of whole groups
-// of 8 rows come by the copy engine: one warp alone would issue its copies too slowly. Of other pages, of 1 token
-// for instance, the warps copy row by row with cp.async, where the copy engine would need one copy for each row and
-// chunk.
+// of 8 rows come by the copy engine: one warp alone would issue its copies too slowly. Rows of other pages, such as
+// pages of 1 token, are copied one by one with cp.async: the copy engine would need a copy for each row and chunk.
 #pragma once
 
 #include "kernels/cuda/common/async_copy.cuh"
