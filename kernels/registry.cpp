@@ -31,6 +31,7 @@ const Kernel* const kTable[] = {
     &cuda_merge::kMergeStates,
     &sm90_prefill::kAttention,
     &sm90_prefill::kFixedAttention,
+    &sm90_prefill::kOneLevelAttention,
     &sm90_decode::kAttention,
     &sm90_decode::kFixedAttention,
     &sm90_mixed::kAttention,

@@ -53,9 +53,11 @@ void make_contiguous(AttentionParams& p) {
 
 class PrefillOf : public ::testing::Test {
  protected:
+  explicit PrefillOf(std::string_view name = "sm90_prefill") : name_(name) {}
+
   void SetUp() override {
     for (const Kernel* k : builtin_kernels()) {
-      if (k->name == std::string_view("sm90_prefill")) kernel_ = k;
+      if (k->name == name_) kernel_ = k;
     }
     if (kernel_ == nullptr) GTEST_SKIP() << "built without CUDA";
   }
@@ -73,7 +75,13 @@ class PrefillOf : public ::testing::Test {
     return kernel_->supports(&op, &context, &message) == KernelStatus::kOk ? "" : message.text;
   }
 
+  const std::string_view name_;
   const Kernel* kernel_ = nullptr;
+};
+
+class OneLevelPrefillOf : public PrefillOf {
+ protected:
+  OneLevelPrefillOf() : PrefillOf("sm90_prefill_one_level") {}
 };
 
 TEST_F(PrefillOf, WidthsOfKeysAndValues) {
@@ -125,6 +133,23 @@ TEST_F(PrefillOf, KeysInE4m3) {
                         p.dtype_out = DType::kFp16;
                       }),
               HasSubstr("dtype_out bf16 required, given fp16"));
+}
+
+TEST_F(OneLevelPrefillOf, TakesE4m3Alone) {
+  const auto make_all_e4m3 = [](AttentionParams& p) {
+    make_e4m3(p);
+    p.features |= kE4m3Q;
+    p.dtype_q = DType::kE4m3;
+  };
+  for (const int dim : {64, 128, 256}) EXPECT_EQ(refuses(dim, dim, make_all_e4m3), "") << dim;
+  EXPECT_THAT(refuses(128, 128, make_e4m3), HasSubstr("q, K and V in e4m3 required, given q in bf16"));
+  EXPECT_THAT(refuses(128, 128,
+                      [&](AttentionParams& p) {
+                        make_all_e4m3(p);
+                        p.features |= kSoftcap;
+                        p.softcap = 20;
+                      }),
+              HasSubstr("softcap is not supported"));
 }
 
 TEST_F(PrefillOf, PagesOfAnySize) {

@@ -46,8 +46,9 @@ bool fits_pages(const Instance& instance, const AttentionParams& p) {
 }
 
 /// Whether `instance` has the types, the head_dim, the softcap and the way to load pages of `p`.
-bool fits(const Instance& instance, const AttentionParams& p) {
-  return instance.dtype == p.dtype_out && instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
+bool fits(const Instance& instance, const AttentionParams& p, bool one_level = false) {
+  return instance.one_level == one_level && instance.dtype == p.dtype_out &&
+         instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
          instance.eight_bit_q == (p.dtype_q == DType::kE4m3) &&
          instance.int8_qk == (p.dtype_k == DType::kInt8) && instance.int8_qk == (p.dtype_q == DType::kInt8) &&
          instance.head_dim == p.head_dim && instance.head_dim_v == p.head_dim_v &&
@@ -56,14 +57,15 @@ bool fits(const Instance& instance, const AttentionParams& p) {
 
 }  // namespace
 
-const Instance* find_instance(const AttentionParams& p) {
+const Instance* find_instance(const AttentionParams& p, bool one_level) {
   // Paged KV takes the masked instances, because every page size, or a part of it, divides their block_n.
   const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
                       (p.features & kPagedKv) != 0;
   const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
   const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
-    if (!fits(*i, p) || i->split || (masked && !i->masked) || (i->short_tiles && !short_tiles)) continue;
+    if (!fits(*i, p, one_level) || i->split || (masked && !i->masked) || (i->short_tiles && !short_tiles))
+      continue;
     // Rows for short tiles come last. A masked instance takes all, but without a mask others are faster.
     if (found == nullptr || found->masked == i->masked) found = i;
   }

@@ -122,7 +122,7 @@ class Consumer {
     if constexpr (!kShape.across_tiles) {
       do {
         start(s, o, weights, item);
-        while (n_ > n_begin_) step(s, o, weights, weights);
+        run_tile(s, o, weights);
         finish(o, weights, tile_);
       } while (next_tile(item));
     } else {

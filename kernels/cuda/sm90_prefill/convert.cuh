@@ -185,10 +185,13 @@ class Converter {
     smem_.v_ring.await_empty(tile);
     smem_.landing.v_ring.await_full(landed);
     constexpr int kUnits = D::kDimV / 16 / D::kConverters;  // of 16 channels, this warp's
+    constexpr int kAtOnce = kUnits < 4 ? kUnits : 4;        // as registers allow
+    constexpr int kUnitsOfChunk = D::kChunkBytes / 16;
+    constexpr int kBlockBytes = 32 / hopper::kGroupRows * D::template kLandedGroupBytes<true>;  // of 32 keys
     const int matrix = lane_ / 8, matrix_row = lane_ % 8;
     const int channel = 2 * matrix_row + ((matrix_row >= 4) != (matrix % 2 == 1) ? 1 : 0);  // in the unit
-    const uint32_t from =
-        hopper::shared_address(smem_.landed_v.parts[landed.stage()]) + lane_ * D::kChunkBytes;
+    const uint32_t from = hopper::shared_address(smem_.landed_v.parts[landed.stage()]) +
+                          lane_ / 8 * D::template kLandedGroupBytes<true> + lane_ % 8 * D::kChunkBytes;
     const int swizzle = kHalfRows ? lane_ / 2 % 4 : lane_ % 8;
     const uint32_t to =
         hopper::shared_address(smem_.v[tile.stage()]) + (warp_ * kUnits * 16 + channel) * hopper::kChunkBytes;
@@ -196,19 +199,24 @@ class Converter {
     const uint32_t second = first ^ (0x6420 ^ 0x7531);
 #pragma unroll 1
     for (int block = 0; block < kShape.block_n / 32; ++block) {
-      uint32_t keys[kUnits][4];
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        hopper::load_matrices_transposed(
-            keys[u], from + block * 32 * D::kChunkBytes + ((warp_ * kUnits + u) ^ swizzle) * 16);
-      }
       const uint32_t slots = to + ((2 * block + matrix / 2) ^ channel % 8) * 16;
+#pragma unroll 1
+      for (int first_unit = 0; first_unit < kUnits; first_unit += kAtOnce) {
+        uint32_t keys[kAtOnce][4];
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        const auto& k = keys[u];
-        hopper::store_matrices(slots + u * 16 * hopper::kChunkBytes,
-                               {__byte_perm(k[0], k[1], first), __byte_perm(k[0], k[1], second),
-                                __byte_perm(k[2], k[3], first), __byte_perm(k[2], k[3], second)});
+        for (int u = 0; u < kAtOnce; ++u) {
+          const int unit = warp_ * kUnits + first_unit + u;
+          hopper::load_matrices_transposed(keys[u], from + block * kBlockBytes +
+                                                        unit / kUnitsOfChunk * D::kAtomBytes +
+                                                        (unit % kUnitsOfChunk ^ swizzle) * 16);
+        }
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u) {
+          const auto& k = keys[u];
+          hopper::store_matrices(slots + (first_unit + u) * 16 * hopper::kChunkBytes,
+                                 {__byte_perm(k[0], k[1], first), __byte_perm(k[0], k[1], second),
+                                  __byte_perm(k[2], k[3], first), __byte_perm(k[2], k[3], second)});
+        }
       }
     }
     hopper::fence_for_wgmma();  // also orders the reads before the copy that fills the buffer again

@@ -30,6 +30,9 @@ inline constexpr int32_t kShortKeys = 2048;
 /// Log2 of the weight that a row's heaviest key has in e4m3, at least. Below 2^-6 e4m3 has fewer digits.
 inline constexpr int kE4m3Lift = 4;
 
+/// Numerics::mma_roundoff of one level of sums (E4M3.md).
+inline constexpr double kOneLevelRoundoff = 0x1p-13;
+
 struct Instance {
   DType dtype;
   int head_dim;
@@ -42,6 +45,7 @@ struct Instance {
   bool eight_bit_kv;  ///< K and V in e4m3
   bool eight_bit_q;   ///< q in e4m3
   bool eight_bit_p;   ///< P in e4m3
+  bool one_level;     ///< for sm90_prefill_one_level
   bool int8_qk;       ///< q and K in int8, V in 16 bits
   bool gathers;       ///< for small pages
   int block_m;

@@ -7,8 +7,8 @@
 namespace attnbench::sm90_prefill {
 
 /// The last instance in instances.def that supports `p` and leaves tiles whole, null if none: for short tiles
-/// where `p` allows it.
-const Instance* find_instance(const AttentionParams& p);
+/// where `p` allows it. `one_level`: one of sm90_prefill_one_level.
+const Instance* find_instance(const AttentionParams& p, bool one_level = false);
 
 /// The same, or the instance that reads keys once that all sequences share, or that splits where tiles are too
 /// few for the GPU.

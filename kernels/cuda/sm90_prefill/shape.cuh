@@ -31,6 +31,7 @@ struct Shape {
   bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
   bool eight_bit_q = false;   ///< q in e4m3 and Q K^T too; requires eight_bit_kv
   bool eight_bit_p = false;   ///< P in e4m3 and P V too; requires eight_bit_q
+  bool one_level = false;     ///< P V sums over all keys in the matrix unit; requires eight_bit_p
   bool int8_qk = false;       ///< q and K in int8 and Q K^T too, V in 16 bits (key_scales.cuh)
   bool gathers = false;       ///< for small pages: two warps load K and V, also row by row (gather.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
@@ -119,8 +120,8 @@ struct Derived {
                            : 160;
 
   /// Sums of P V. e4m3 products sum with some 14 bits, so each KV block has a sum of its own, which is added
-  /// to the fp32 sum over all of them.
-  static constexpr int kSums = kShape.eight_bit_p ? 2 : 1;
+  /// to the fp32 sum over all of them, unless one level of sums will do.
+  static constexpr int kSums = kShape.eight_bit_p && !kShape.one_level ? 2 : 1;
 
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
   /// products read the other.
@@ -151,7 +152,8 @@ struct Derived {
                 (kShape.head_dim == 128 && kDimV == 128 && kShape.masked && !kShape.softcap &&
                  !kShape.split && !kShape.eight_bit_kv && !kShape.gathers && !kHasGuests));
   static_assert(!kShape.gathers || (kShape.masked && !kShape.eight_bit_kv && !kHasGuests));
-  static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.eight_bit_p));
+  static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.eight_bit_p) &&
+                (kShape.eight_bit_p || !kShape.one_level));
   static_assert(!kShape.eight_bit_p || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
   static_assert(kDimV == kShape.head_dim || (!kShape.eight_bit_kv && !kShape.split));
 };
@@ -159,25 +161,10 @@ struct Derived {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,
-          kShape.head_dim,
-          D::kDimV,
-          kShape.masked,
-          kShape.softcap,
-          kShape.short_tiles,
-          kShape.split,
-          kShape.cascade,
-          kShape.eight_bit_kv,
-          kShape.eight_bit_q,
-          kShape.eight_bit_p,
-          kShape.int8_qk,
-          kShape.gathers,
-          kShape.block_m,
-          kShape.block_n,
-          D::kPartRows,
-          D::kChunkBytes,
-          D::kHandsOver,
-          launch};
+  return {kShape.dtype,       kShape.head_dim,  D::kDimV,       kShape.masked,       kShape.softcap,
+          kShape.short_tiles, kShape.split,     kShape.cascade, kShape.eight_bit_kv, kShape.eight_bit_q,
+          kShape.eight_bit_p, kShape.one_level, kShape.int8_qk, kShape.gathers,      kShape.block_m,
+          kShape.block_n,     D::kPartRows,     D::kChunkBytes, D::kHandsOver,       launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the

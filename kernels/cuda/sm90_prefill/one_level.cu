@@ -1,0 +1,88 @@
+// sm90_prefill_one_level: prefill of e4m3 whose sums of P V over all keys stay in the matrix unit.
+#include "kernels/common/checks.h"
+#include "kernels/cuda/common/attention_host.h"
+#include "kernels/cuda/sm90_prefill/launch.h"
+#include "kernels/cuda/sm90_prefill/sm90_prefill.h"
+
+namespace attnbench::sm90_prefill {
+namespace {
+
+const Instance* instance_of(const OpParams& op) { return find_instance(op.attention, true); }
+
+KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const KernelStatus s = check_features(kOneLevelAttention, *op, message); s != KernelStatus::kOk)
+    return s;
+  const AttentionParams& p = op->attention;
+  if (p.dtype_q != DType::kE4m3) {
+    return refuse(message, KernelStatus::kUnsupported,
+                  "sm90_prefill_one_level: q, K and V in e4m3 required, given q in %s",
+                  dtype_name(p.dtype_q));
+  }
+  if (const KernelStatus s = kAttention.supports(op, context, message); s != KernelStatus::kOk) return s;
+  if (instance_of(*op) == nullptr) {
+    return refuse(message, KernelStatus::kUnsupported,
+                  "sm90_prefill_one_level: head_dim 64, 128 or 256 required, given %d", p.head_dim);
+  }
+  return KernelStatus::kOk;
+}
+
+/// As those of sm90_prefill, but sums are longer.
+Numerics numerics(const OpParams* op) {
+  return {.p_type = DType::kE4m3,
+          .acc_type = DType::kFp32,
+          .exp_rel_err = 0x1p-22,
+          .mma_roundoff = kOneLevelRoundoff,
+          .p_scale = 1 << kE4m3Lift};
+}
+
+Tile tile(const OpParams* op) {
+  const Instance* instance = instance_of(*op);
+  if (instance == nullptr) return {};
+  const AttentionParams& p = op->attention;
+  const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, instance->block_m);
+  return {instance->block_m / heads, heads, instance->block_m, instance->block_n};
+}
+
+std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
+  const Instance* instance = instance_of(*op);
+  return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
+}
+
+KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  const Instance& instance = *instance_of(*op);
+  const std::size_t bytes = workspace_bytes_of(instance, op->attention, *context);
+  if (const KernelStatus s = check_workspace(kOneLevelAttention, bytes, *context, message);
+      s != KernelStatus::kOk) {
+    return s;
+  }
+  return plan_instance(instance, op->attention, *context, message);
+}
+
+KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return launch_instance(*instance_of(*op), op->attention, *context, kKvBudgetBytes, 0, message);
+}
+
+}  // namespace
+
+const Kernel kOneLevelAttention{
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "sm90_prefill_one_level",
+    .summary =
+        "Hopper prefill in e4m3, batch invariant: sums over all keys stay in the matrix unit, which is "
+        "faster and less accurate",
+    .shapes = "q, K and V in e4m3; head_dim 64, 128, 256; block_size a multiple of 8",
+    .op = Op::kAttention,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = 90,
+    .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSinks | kBf16 | kFp16 |
+                kE4m3Kv | kE4m3Q | kPartialKv,
+    .supports = supports,
+    .numerics = numerics,
+    .workspace_bytes = workspace_bytes,
+    .plan = plan,
+    .launch = launch,
+    .tile = tile,
+};
+
+}  // namespace attnbench::sm90_prefill
