@@ -187,6 +187,7 @@ class Converter {
     constexpr int kUnits = D::kDimV / 16 / D::kConverters;  // of 16 channels, this warp's
     constexpr int kAtOnce = kUnits < 4 ? kUnits : 4;        // as registers allow
     constexpr int kUnitsOfChunk = D::kChunkBytes / 16;
+    constexpr bool kOneChunk = D::template kLandedChunks<true> == 1;
     constexpr int kBlockBytes = 32 / hopper::kGroupRows * D::template kLandedGroupBytes<true>;  // of 32 keys
     const int matrix = lane_ / 8, matrix_row = lane_ % 8;
     const int channel = 2 * matrix_row + ((matrix_row >= 4) != (matrix % 2 == 1) ? 1 : 0);  // in the unit
@@ -206,9 +207,9 @@ class Converter {
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
           const int unit = warp_ * kUnits + first_unit + u;
-          hopper::load_matrices_transposed(keys[u], from + block * kBlockBytes +
-                                                        unit / kUnitsOfChunk * D::kAtomBytes +
-                                                        (unit % kUnitsOfChunk ^ swizzle) * 16);
+          const int chunk = kOneChunk ? 0 : unit / kUnitsOfChunk;
+          hopper::load_matrices_transposed(keys[u], from + block * kBlockBytes + chunk * D::kAtomBytes +
+                                                        ((unit - chunk * kUnitsOfChunk) ^ swizzle) * 16);
         }
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
