@@ -295,11 +295,14 @@ class Clues {
 
   std::string rescale() const {
     constexpr std::size_t kTried = 8;
+    int64_t values = 0;
     std::vector<WrongRow> wrong;
     for (const reference::RowId& id : spread(wrong_o_, kTried)) {
       const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const RowFinding& r) {
         return r.id.seq == id.seq && r.id.pos == id.pos && r.id.head == id.head;
       });
+      values += row->keys * p_.dim_v();
+      if (values > kValuesTried) break;
       wrong.push_back({id, row_of(id), row->lse});
     }
     const auto found = missing_rescale(p_, problem_, inputs_, wrong, threads_);
