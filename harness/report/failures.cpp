@@ -29,6 +29,10 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   };
   add("have more query heads than KV heads",
       [](const CaseParams& p) { return p.num_heads_q > p.num_heads_kv; });
+  add("have a number of query heads per KV head that is no power of two", [](const CaseParams& p) {
+    const int ratio = p.num_heads_q / std::max(1, p.num_heads_kv);
+    return (ratio & (ratio - 1)) != 0;
+  });
   add("are causal", [](const CaseParams& p) { return p.causal; });
   add("have no causal mask", [](const CaseParams& p) { return !p.causal; });
   add("have a window", [](const CaseParams& p) { return p.window_left >= 0 || p.window_right >= 0; });

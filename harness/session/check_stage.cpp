@@ -27,7 +27,8 @@ constexpr double kMostLaunchSeconds = 5;
 /// Whether kernels of the op declare a type of P.
 bool has_p(Op op) { return op == Op::kAttention || op == Op::kAttentionBackward; }
 
-constexpr const char* kRace = "a race, or memory that the kernel reads before it writes it";
+constexpr const char* kRace =
+    "a race, or memory that the kernel reads before it writes it, or outside of all buffers";
 
 /// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
 /// shows, in words. Leaves the outputs of the second launch.

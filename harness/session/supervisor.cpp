@@ -173,16 +173,20 @@ Record Supervisor::failed_record(const Slot& slot, Status status, const std::str
   return r;
 }
 
+std::string Supervisor::during(const Reached& reached) const {
+  if (reached.phase == Phase::kTiming) return " during timing" + std::string(result_before_timing(session_));
+  if (reached.phase != Phase::kInvariant) return "";
+  return fmt::format(" during invariant {} ({}), after a first launch that was right", reached.invariant,
+                     invariant_words(reached.invariant));
+}
+
 void Supervisor::worker_ended(Slot& slot) {
   const std::string how = slot.process->end(5);
   take_log(slot);
   if (slot.state == State::kRunning) {
     Record record =
         failed_record(slot, Status::kError,
-                      "the worker process " + how + call_in_last_words(slot.log) +
-                          (slot.reached.phase == Phase::kTiming
-                               ? std::string(" during timing") + result_before_timing(session_)
-                               : "") +
+                      "the worker process " + how + call_in_last_words(slot.log) + during(slot.reached) +
                           crash_advice(slot.work->item->params, slot.reached.phase != Phase::kSetup));
     stop_worker(slot);
     finish(slot, std::move(record));

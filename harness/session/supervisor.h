@@ -94,6 +94,8 @@ class Supervisor {
   void not_an_answer(Slot& slot, const std::string& why);
   /// What a case that ran out of time has finished, and what helps: ": the first launch did not end, ...".
   std::string unfinished(const Reached& reached) const;
+  /// What a case was doing besides its first launch when its worker ended; empty if nothing.
+  std::string during(const Reached& reached) const;
   Record failed_record(const Slot& slot, Status status, const std::string& reason) const;
   void wait_for_news();
   bool more_work() const;

@@ -176,7 +176,10 @@ class Clues {
     if (!wrong_o_.empty()) {
       const Tried tried = rows_to_try();
       suspects(tried);
-      if (out_.size() == before) add(page(tried));
+      // A page that was read in place of another holds no NaN.
+      const bool nan =
+          std::any_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
+      if (out_.size() == before && !nan) add(page(tried));
       if (out_.size() == before) add(scale(tried));
       if (out_.size() == before) add(rescale());
     }

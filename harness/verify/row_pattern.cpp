@@ -43,7 +43,9 @@ class Traits {
     constexpr int64_t kSmallestBlock = 8;
     int64_t least = INT64_MAX;
     for (const RowFinding& r : rows_) {
-      if (r.wrong()) least = std::min(least, r.keys);
+      if (!r.wrong()) continue;
+      if (r.nan) return "";  // read from somewhere, so not a question of arithmetic
+      least = std::min(least, r.keys);
     }
     if (least <= kSmallestBlock || least == INT64_MAX) return "";
     const auto longer = [least](const RowFinding& r) { return r.keys >= least; };

@@ -104,6 +104,10 @@ TEST(CliCrash, DuringTimingItSaysThatTheResultWasRight) {
       AllOf(HasSubstr(
                 "killed by signal 11 (Segmentation fault) in launch of segfaults_when_timed during timing"),
             right));
+  EXPECT_THAT(
+      reason("segfaults_when_timed", {"--check", "sampled,invariants"}),
+      HasSubstr("in launch of segfaults_when_timed during invariant repeat (the same launch again), after a "
+                "first launch that was right"));
   EXPECT_THAT(reason("segfaults_when_timed", {"--check", "off"}),
               HasSubstr("during timing (nothing was checked)"));
 }
