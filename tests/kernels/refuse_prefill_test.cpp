@@ -146,6 +146,12 @@ TEST_F(OneLevelPrefillOf, TakesE4m3Alone) {
   EXPECT_THAT(refuses(128, 128,
                       [&](AttentionParams& p) {
                         make_all_e4m3(p);
+                        p.max_seqlen_k = 300'000;
+                      }),
+              HasSubstr("at most 262144 keys per sequence required, given 300000"));
+  EXPECT_THAT(refuses(128, 128,
+                      [&](AttentionParams& p) {
+                        make_all_e4m3(p);
                         p.features |= kSoftcap;
                         p.softcap = 20;
                       }),

@@ -7,6 +7,9 @@
 namespace attnbench::sm90_prefill {
 namespace {
 
+/// Sums come out smaller with each key. Beyond this O is biased by more than the declared numerics allow (at 1m keys).
+constexpr int32_t kMostKeys = 256 * 1024;
+
 const Instance* instance_of(const OpParams& op) { return find_instance(op.attention, true); }
 
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -17,6 +20,11 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
     return refuse(message, KernelStatus::kUnsupported,
                   "sm90_prefill_one_level: q, K and V in e4m3 required, given q in %s",
                   dtype_name(p.dtype_q));
+  }
+  if (p.max_seqlen_k > kMostKeys) {
+    return refuse(message, KernelStatus::kUnsupported,
+                  "sm90_prefill_one_level: at most %d keys per sequence required, given %d", kMostKeys,
+                  p.max_seqlen_k);
   }
   if (const KernelStatus s = kAttention.supports(op, context, message); s != KernelStatus::kOk) return s;
   if (instance_of(*op) == nullptr) {
@@ -71,7 +79,7 @@ const Kernel kOneLevelAttention{
     .summary =
         "Hopper prefill in e4m3, batch invariant: sums over all keys stay in the matrix unit, which is "
         "faster and less accurate",
-    .shapes = "q, K and V in e4m3; head_dim 64, 128, 256; block_size a multiple of 8",
+    .shapes = "q, K and V in e4m3; head_dim 64, 128, 256; block_size a multiple of 8; at most 256k keys",
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
