@@ -292,7 +292,7 @@ class Consumer {
 
   /// Issues O += P V, or O = P V for a tile's first KV block. V is MN-major: a step of 16 keys is two groups
   /// of 8 rows. In e4m3 it is K-major, a step of 32 keys is 32 bytes within the swizzled row, and the KV block
-  /// has a sum of its own.
+  /// has a sum of its own if kSums is 2.
   __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights, const VTile& v) {
     auto& sums = o[D::kSums - 1];
     hopper::pin(sums);

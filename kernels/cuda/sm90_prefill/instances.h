@@ -30,9 +30,6 @@ inline constexpr int32_t kShortKeys = 2048;
 /// Log2 of the weight that a row's heaviest key has in e4m3, at least. Below 2^-6 e4m3 has fewer digits.
 inline constexpr int kE4m3Lift = 4;
 
-/// Numerics::mma_roundoff of one level of sums (E4M3.md).
-inline constexpr double kOneLevelRoundoff = 0x1p-13;
-
 struct Instance {
   DType dtype;
   int head_dim;

@@ -172,7 +172,7 @@ Numerics numerics(const OpParams* op) {
   if ((p.features & kE4m3Kv) == 0) return n;
   n.p_type = DType::kFp16;
   if (p.dtype_q != DType::kE4m3) return n;
-  n.mma_roundoff = 0x1p-13;  // E4M3.md
+  n.mma_roundoff = kE4m3Roundoff;
   const Instance* instance = find_instance(p);
   if (instance != nullptr && instance->eight_bit_p) {
     n.p_type = DType::kE4m3;
@@ -181,13 +181,7 @@ Numerics numerics(const OpParams* op) {
   return n;
 }
 
-Tile tile(const OpParams* op) {
-  const AttentionParams& p = op->attention;
-  const Instance* instance = find_instance(p);
-  if (instance == nullptr) return {};
-  const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, instance->block_m);
-  return {instance->block_m / heads, heads, instance->block_m, instance->block_n};
-}
+Tile tile(const OpParams* op) { return tile_of(find_instance(op->attention), op->attention); }
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
   const Instance* instance = choose_instance(op->attention, *context);

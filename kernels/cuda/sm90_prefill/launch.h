@@ -18,6 +18,16 @@ const Instance* choose_instance(const AttentionParams& p, const LaunchContext& c
 /// 1/16 of the block_m rows unused.
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
 
+/// Numerics::mma_roundoff of products in e4m3 (E4M3.md).
+inline constexpr double kE4m3Roundoff = 0x1p-13;
+
+/// Kernel::tile of launches with `instance`; null: none.
+inline Tile tile_of(const Instance* instance, const AttentionParams& p) {
+  if (instance == nullptr) return {};
+  const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, instance->block_m);
+  return {instance->block_m / heads, heads, instance->block_m, instance->block_n};
+}
+
 /// Query tokens of a tile.
 inline int tokens_per_tile(const Instance& instance, const AttentionParams& p) {
   return instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);

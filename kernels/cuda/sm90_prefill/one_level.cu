@@ -34,22 +34,15 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   return KernelStatus::kOk;
 }
 
-/// As those of sm90_prefill, but sums are longer.
 Numerics numerics(const OpParams* op) {
   return {.p_type = DType::kE4m3,
           .acc_type = DType::kFp32,
           .exp_rel_err = 0x1p-22,
-          .mma_roundoff = kOneLevelRoundoff,
+          .mma_roundoff = kE4m3Roundoff,
           .p_scale = 1 << kE4m3Lift};
 }
 
-Tile tile(const OpParams* op) {
-  const Instance* instance = instance_of(*op);
-  if (instance == nullptr) return {};
-  const AttentionParams& p = op->attention;
-  const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, instance->block_m);
-  return {instance->block_m / heads, heads, instance->block_m, instance->block_n};
-}
+Tile tile(const OpParams* op) { return tile_of(instance_of(*op), op->attention); }
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
   const Instance* instance = instance_of(*op);
