@@ -131,7 +131,12 @@ GateOptions with_other_plugin(GateOptions& o, const Program& program) {
   other.plugins = {o.against_plugin};
   if (!o.kernels.empty()) return other;
   o.kernels = kernel_names(program.plugins.front());
-  other.kernels = kernel_names(load_tried_plugin("--against-plugin", o.against_plugin, program.python));
+  const LoadedPlugin against = load_tried_plugin("--against-plugin", o.against_plugin, program.python);
+  other.kernels = kernel_names(against);
+  if (!o.quiet && against.digest == program.plugins.front().digest) {
+    std::cerr
+        << "gate: note: --plugin and --against-plugin have the same content: was one of them not built anew?\n";
+  }
   return other;
 }
 
@@ -259,7 +264,7 @@ class Gate {
     }
     CompareOptions options;
     const RoundLimits limits{rerun_rounds(policy_, base_.results), o_.max_time_s, first_s_,
-                             runs_of_round(policy_)};
+                             runs_of_round(policy_), run_is_broken(fresh_.exit_code)};
     const Decision decision = decide(
         limits, fresh_.results, [&] { return judge(options); }, [&](const Round& round) { run_again(round); },
         [&] { return runs_.seconds(); });
@@ -328,6 +333,11 @@ class Gate {
     run_side(base_side_, base_, more, why);
     if (first) say_what_is_ahead(runs_.seconds() - began_s);
     run_side(fresh_side_, fresh_, more, why);
+    if (run_is_broken(fresh_.exit_code)) {
+      if (!o_.quiet)
+        std::cerr << "gate: the new side is wrong or crashed, which settles the exit code: no more turns\n";
+      return;
+    }
     run_side(fresh_side_, fresh_, more, why);
     run_side(base_side_, base_, more, why);
   }

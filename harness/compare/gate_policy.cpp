@@ -141,9 +141,10 @@ std::string ahead_text(const Ahead& ahead) {
 
 std::string round_text(const Round& round) {
   std::string text =
-      fmt::format("gate: round {} of {}, {} so far, at most {} more: {} undecided\n", round.number, round.of,
-                  duration_text(round.so_far_s), duration_text(round.most_left_s, /*at_most=*/true),
-                  cases_text(round.ids.size()));
+      fmt::format("gate: round {} of {}, {} so far, at most {} more: {} undecided{}\n", round.number,
+                  round.of, duration_text(round.so_far_s), duration_text(round.most_left_s, /*at_most=*/true),
+                  cases_text(round.ids.size()), round.as_before ? ", as before" : "");
+  if (round.as_before) return text;
   for (const std::string& line : round.why) text += "gate:   " + line + "\n";
   return text;
 }
@@ -154,10 +155,12 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
   Decision out{compare(), {}};
   Hope hope;
   double longest_s = 0;
+  std::set<std::string> before;
   for (int number = 1; number <= limits.most; ++number) {
     const std::vector<OpenRow> open = open_rows(out.result, fresh);
     if (open.empty()) break;
     Round round{number, limits.most, undecided_cases(out.result, fresh), why_undecided(open), seconds()};
+    round.as_before = std::exchange(before, round.ids) == round.ids;
     const int left = limits.most - number + 1;
     const auto stop = [&](const std::string& why) {
       const std::string stopped = fmt::format("{} after {} of {} rounds: {}", why, number - 1, limits.most,
@@ -165,6 +168,13 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
       leave_undecided(out.result, fresh);
       out.result.stopped = stopped;
     };
+    if (limits.settled) {
+      leave_undecided(out.result, fresh);
+      out.result.stopped = fmt::format(
+          "a turn of the new side is wrong or crashed, which settles the exit code; undecided: {}",
+          cases_text(round.ids.size()));
+      break;
+    }
     if (limits.max_time_s && round.so_far_s >= *limits.max_time_s) {
       const std::string one =
           number > 1 ? ""

@@ -74,6 +74,7 @@ struct RoundLimits {
   std::optional<double> max_time_s;  ///< no round begins after it
   double first_s = 0;                ///< what the runs before the first round took: a round takes no longer
   MoreRuns per_round;
+  bool settled = false;  ///< a turn of the new side is wrong or crashed: no round changes the exit code
 };
 
 /// A round that is about to begin.
@@ -82,6 +83,7 @@ struct Round {
   std::set<std::string> ids;     ///< that run again
   std::vector<std::string> why;  ///< they are undecided (why_undecided)
   double so_far_s = 0, most_left_s = 0;
+  bool as_before = false;  ///< the same cases are undecided as before the last round
 };
 
 /// What a gate has before it when its first turn has ended.
@@ -99,7 +101,8 @@ struct Ahead {
 /// shorter. Empty if the turns to come take less than half a minute.
 std::string ahead_text(const Ahead& ahead);
 
-/// "gate: round 9 of 12, 3 min so far, at most 1 min more: 4 cases undecided", and a line for each reason.
+/// "gate: round 9 of 12, 3 min so far, at most 1 min more: 4 cases undecided", and a line for each reason, unless the
+/// last round had the same cases.
 std::string round_text(const Round& round);
 
 struct Decision {

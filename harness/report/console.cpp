@@ -168,10 +168,8 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
     }
   }
   if (!rows.empty()) print_table(out, columns, rows, {options.width, options.colour});
-  const auto has_share = [](const Record& r) { return r.roofline && r.roofline->sol; };
-  if (options.ceilings_disturbed && std::any_of(records.begin(), records.end(), has_share)) {
-    out << "\n* the ceilings were measured on a busy machine: %SOL and bound may be wrong\n";
-  }
+  if (const std::string legend = ceilings_legend(records, options.ceilings_disturbed); !legend.empty())
+    out << "\n" << legend << "\n";
   const auto beats = [](const Record& r) {
     return r.roofline && r.roofline->sol && *r.roofline->sol >= 1.005;
   };

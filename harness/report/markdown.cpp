@@ -31,7 +31,8 @@ std::string counter_cells(const Record& r) {
   return out;
 }
 
-void write_row(std::ostream& out, const Record& r, bool counters) {
+/// `mark`: behind %SOL and bound.
+void write_row(std::ostream& out, const Record& r, bool counters, const char* mark) {
   const Roofline roof = r.roofline.value_or(Roofline{});
   const bool has_roof = r.roofline.has_value();
   out << "| " << status_name(r.status) << " | " << markdown_code(r.item.id) << " | "
@@ -43,7 +44,8 @@ void write_row(std::ostream& out, const Record& r, bool counters) {
   }
   out << " | " << time_cell(r) << " | " << figure(roof.tflops, has_roof) << " | "
       << figure(roof.gbs, has_roof) << " | " << figure(100 * roof.sol.value_or(0), roof.sol.has_value())
-      << " | " << markdown_text(roof.bound) << " | ";
+      << (roof.sol ? mark : "") << " | " << markdown_text(roof.bound) << (roof.bound.empty() ? "" : mark)
+      << " | ";
   if (r.check) out << z_cell(*r.check);
   out << " | " << (r.check ? rows_text(*r.check) : "") << " |" << (counters ? counter_cells(r) : "") << "\n";
 }
@@ -109,8 +111,11 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
   out << "\n\n| status | case | kernel | time, us ± % | TFLOP/s | GB/s | %SOL | bound | max \\|z\\| | rows |"
       << (counters ? " DRAM/model | tensor % | L2 hit % |" : "")
       << "\n|---|---|---|--:|--:|--:|--:|---|--:|--:|" << (counters ? "--:|--:|--:|" : "") << "\n";
-  for (const Record& r : records) write_row(out, r, counters);
+  const bool disturbed = context.ceilings.disturbed;
+  for (const Record& r : records) write_row(out, r, counters, disturbed ? "\\*" : "");
 
+  if (const std::string legend = ceilings_legend(records, disturbed); !legend.empty())
+    out << "\n" << markdown_text(legend) << "\n";
   for (const std::string& legend : time_legends(records)) out << "\n" << markdown_text(legend) << "\n";
   if (const std::string marks = time_marks(records); !marks.empty())
     out << "\n" << markdown_text(marks) << "\n";

@@ -94,6 +94,13 @@ std::vector<std::string> time_legends(std::span<const Record> records) {
   return out;
 }
 
+std::string ceilings_legend(std::span<const Record> records, bool disturbed) {
+  const bool any = std::any_of(records.begin(), records.end(),
+                               [](const Record& r) { return r.roofline && r.roofline->sol; });
+  return any && disturbed ? "* the ceilings were measured on a busy machine: %SOL and bound may be wrong"
+                          : "";
+}
+
 std::vector<std::string> skip_reasons(std::span<const Record> records) {
   struct Group {
     int64_t count = 0;

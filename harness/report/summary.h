@@ -43,6 +43,9 @@ bool is_ranked(const Time& t) {
 /// The legends of the marks "!" (TimeResult::busy) and "?" (vague) that some time has.
 std::vector<std::string> time_legends(std::span<const Record> records);
 
+/// The legend of the mark "*" behind %SOL and bound; empty unless the ceilings are `disturbed` and some record has %SOL.
+std::string ceilings_legend(std::span<const Record> records, bool disturbed);
+
 /// Why runs were skipped, most frequent first: "12 runs: sm90_decode: head_dim 64, 128 or 256 required, given 96".
 /// Reasons that differ in numbers alone count as one; the first of them is shown.
 std::vector<std::string> skip_reasons(std::span<const Record> records);

@@ -30,7 +30,7 @@ constexpr int64_t kSplit = 32;  ///< keys of a split, for faults that need split
 /// Makes O and LSE of a row from the states of its splits.
 using Merge = std::function<HostResult(const HostView&, const HostRow&, const std::vector<HostResult>&)>;
 
-Tamper::Fault with_splits(Merge merge) {
+Tamper::Fault with_splits(const Merge& merge) {
   return with_output([merge](const HostView& v, OutView& out) {
     HostAttention host(v);
     for (const HostRow& r : v.rows()) {
@@ -69,7 +69,7 @@ std::vector<double> logs_of(const std::vector<HostResult>& parts) {
 }
 
 /// Adds a term e^extra to every row's denominator.
-Tamper::Fault with_extra_term(std::function<double(const HostView&, const HostRow&)> extra) {
+Tamper::Fault with_extra_term(const std::function<double(const HostView&, const HostRow&)>& extra) {
   return with_output([extra](const HostView& v, OutView& out) {
     for (const HostRow& r : v.rows()) {
       float& lse = out.lse_of(r.token, r.head);

@@ -35,6 +35,10 @@ std::string row_text(const reference::RowId& id) {
   return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
 }
 
+bool same_row(const reference::RowId& a, const reference::RowId& b) {
+  return a.seq == b.seq && a.pos == b.pos && a.head == b.head;
+}
+
 /// At most `count` of the ids, spread evenly. The distance varies a little, so that they have different
 /// places in their sequences and different heads.
 std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, std::size_t count) {
@@ -182,6 +186,7 @@ class Clues {
       if (out_.size() == before && !nan) add(page(tried));
       if (out_.size() == before) add(scale(tried));
       if (out_.size() == before) add(rescale());
+      if (out_.size() == before) add(partial_);
     }
     if (out_.size() == before) add(other_row());
     if (out_.size() == before) add(factor());
@@ -272,7 +277,11 @@ class Clues {
     std::size_t matching = 0;
     for (const Suspect& s : suspects_of(launched_.item, problem_, inputs_)) {
       const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
-      if (std::any_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_o; })) continue;
+      const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
+      if (const auto broken = std::count_if(rows.begin(), rows.end(), wrong); broken > 0) {
+        if (partial_.empty()) partial_ = part_of_rows(tried, rows, s.text);
+        continue;
+      }
       if (++matching > kMostSuspects) continue;
       out_.push_back(tried.match(
           s.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })));
@@ -283,6 +292,27 @@ class Clues {
                                   : fmt::format("these {} mistakes", matching);
     out_.push_back(which +
                    " cannot be told apart on these rows; a case with other lengths or heads may tell");
+  }
+
+  /// A mistake that the kernel makes in the wrong rows alone. `rows`: what it makes of the rows that were tried.
+  static std::string part_of_rows(const Tried& tried, const std::vector<RowFinding>& rows,
+                                  const std::string& mistake) {
+    constexpr std::size_t kFewest = 4;  // fewer may match by chance
+    if (tried.wrong < kFewest) return "";
+    const auto is_wrong_one = [&](const RowFinding& r) {
+      return std::any_of(tried.rows.begin(), tried.rows.begin() + static_cast<std::ptrdiff_t>(tried.wrong),
+                         [&](const reference::RowId& id) { return same_row(id, r.id); });
+    };
+    int64_t broken = 0;
+    for (const RowFinding& r : rows) {
+      if (!r.wrong_o) continue;
+      if (is_wrong_one(r)) return "";
+      ++broken;
+    }
+    return fmt::format(
+        "looks like: {}, in a part of the rows (all {} wrong rows tried match this mistake; {} of {} right rows tried "
+        "do not)",
+        mistake, tried.wrong, broken, rows.size() - tried.wrong);
   }
 
   std::string page(const Tried& tried) const {
@@ -301,9 +331,8 @@ class Clues {
     int64_t values = 0;
     std::vector<WrongRow> wrong;
     for (const reference::RowId& id : spread(wrong_o_, kTried)) {
-      const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const RowFinding& r) {
-        return r.id.seq == id.seq && r.id.pos == id.pos && r.id.head == id.head;
-      });
+      const auto row =
+          std::find_if(rows_.begin(), rows_.end(), [&](const RowFinding& r) { return same_row(r.id, id); });
       values += row->keys * p_.dim_v();
       if (values > kValuesTried) break;
       wrong.push_back({id, row_of(id), row->lse});
@@ -347,7 +376,7 @@ class Clues {
     for (const reference::RowId& id : tried) {
       const std::vector<double> got = row_of(id);
       for (const Expected& e : expected) {
-        if (e.id.seq == id.seq && e.id.pos == id.pos && e.id.head == id.head) continue;  // slightly wrong
+        if (same_row(e.id, id)) continue;  // slightly wrong
         double error2 = 0, size2 = 0;
         for (std::size_t c = 0; c < d; ++c) {
           error2 += (got[c] - e.o[c]) * (got[c] - e.o[c]);
@@ -397,6 +426,7 @@ class Clues {
   CaseInputs inputs_;
   std::vector<RowFinding> rows_;
   std::vector<reference::RowId> right_, wrong_o_;  ///< wrong_o_: rows without NaN only
+  std::string partial_;  ///< of the first mistake that explains the wrong rows, but breaks right ones
   std::vector<std::string> out_;
 };
 

@@ -95,17 +95,19 @@ TEST_F(CliGate, QuietItPrintsTheComparisonAlone) {
 /// Both turns of the new side crash in every case; the second needs no second copy of the output.
 TEST_F(CliGate, TheOutputOfACrashIsShownOnceForEachSide) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer ends the process with an exit code";
-  const std::vector<std::string> sides = {"--kernel", "segfaults", "--against-kernel",
-                                          "cpu",      "--set",     "head_dim=24"};
+  const Outcome base = gate({"--kernel", "cpu", "--against-kernel", "segfaults", "--set", "head_dim=24"});
+  EXPECT_EQ(base.exit_code, 0) << base.out << base.err;
+  EXPECT_THAT(base.out, ContainsRegex("base side .turn 1 of 4: .* failed with exit code 5; it printed:\n"));
+  EXPECT_THAT(base.out,
+              ContainsRegex("\ngate: the base side .turn 4 of 4. failed with exit code 5, as before; its "
+                            "output is in g/4-base.txt\n"));
+  std::vector<std::string> sides = {"--kernel", "segfaults", "--against-kernel",
+                                    "cpu",      "--set",     "head_dim=24"};
   const Outcome loud = gate(sides);
   EXPECT_EQ(loud.exit_code, 5) << loud.out << loud.err;
   EXPECT_THAT(loud.out, ContainsRegex("new side .turn 2 of 4: .* failed with exit code 5; it printed:\n"));
-  EXPECT_THAT(loud.out,
-              ContainsRegex("\ngate: the new side .turn 3 of 4. failed with exit code 5, as before; its "
-                            "output is in g/3-new.txt\n"));
-  std::vector<std::string> quiet = sides;
-  quiet.emplace_back("-q");
-  const Outcome o = gate(quiet);
+  sides.emplace_back("-q");
+  const Outcome o = gate(sides);
   EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
   EXPECT_THAT(o.out,
               AllOf(StartsWith("verdict "), HasSubstr("killed by signal"), Not(HasSubstr("it printed"))));
@@ -249,9 +251,12 @@ TEST_F(CliGate, AnotherBuildRunsInTurns) {
   for (const char* run : {"1-base", "2-new", "3-new", "4-base"}) {
     EXPECT_TRUE(std::filesystem::exists(scratch_.dir() / "g" / run / "results.json")) << run;
   }
-  const Outcome wrong = gate({"--kernel", "drop_last_key", "--against-kernel", "cpu"});
+  const Outcome wrong = gate({"--kernel", "drop_last_key", "--against-kernel", "cpu", "--out", "w"});
   EXPECT_EQ(wrong.exit_code, 1) << wrong.out << wrong.err;
   EXPECT_THAT(wrong.out, AllOf(HasSubstr("2 incorrect"), HasSubstr("cpu -> drop_last_key")));
+  EXPECT_THAT(wrong.err, HasSubstr("settles the exit code: no more turns\n"));
+  EXPECT_TRUE(std::filesystem::exists(scratch_.dir() / "w" / "2-new"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "w" / "3-new"));
 }
 
 TEST_F(CliGate, AnnotationsAndStepSummaryUnderGithubActions) {

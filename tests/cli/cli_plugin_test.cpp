@@ -276,6 +276,9 @@ TEST(CliPlugin, TheGateComparesTwoBuilds) {
   EXPECT_EQ(gate("crashes", {"--against-plugin", plugin("example")}).exit_code, 5);
   EXPECT_EQ(gate("example", {"--against", ATTNBENCH_PROGRAM, "--kernel", "example"}).exit_code, 0);
   EXPECT_EQ(gate("wrong", {"--kernel", "example", "--against-kernel", "cpu"}).exit_code, 1);
+  o = gate("example", {"--against-plugin", plugin("example")});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.err, HasSubstr("note: --plugin and --against-plugin have the same content"));
   o = gate("example", {"--against-plugin", plugin("example"), "--plugin", plugin("example")});
   EXPECT_EQ(o.exit_code, 2);
   o = gate("example", {"--against-plugin", plugin("old_abi")});

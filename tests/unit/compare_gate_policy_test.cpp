@@ -142,6 +142,15 @@ TEST(GatePolicy, OrUntilNoRoundIsLeft) {
   EXPECT_TRUE(none.begun.empty());
 }
 
+TEST(GatePolicy, NoRoundFollowsATurnThatIsWrong) {
+  Rounds r;
+  r.limits.settled = true;
+  const Decision d = r.run([](int runs) { return std::vector{undecided("a", 0.018, 0.01, runs)}; });
+  EXPECT_TRUE(r.begun.empty());
+  EXPECT_EQ(d.result.stopped,
+            "a turn of the new side is wrong or crashed, which settles the exit code; undecided: 1 case");
+}
+
 TEST(GatePolicy, ARoundSaysWhyHowLongAndWhatIsLeft) {
   Rounds r;
   r.run([](int runs) {
@@ -154,6 +163,11 @@ TEST(GatePolicy, ARoundSaysWhyHowLongAndWhatIsLeft) {
   EXPECT_EQ(r.begun[2].so_far_s, 32);
   EXPECT_EQ(r.begun[2].most_left_s, 10 * 10);
   Round shown = r.begun[2];
+  EXPECT_FALSE(r.begun[0].as_before);
+  EXPECT_TRUE(shown.as_before) << "the same cases";
+  EXPECT_EQ(round_text(shown),
+            "gate: round 3 of 12, 32 s so far, at most 2 min more: 4 cases undecided, as before\n");
+  shown.as_before = false;
   shown.so_far_s = 170;
   shown.most_left_s = 55;
   EXPECT_EQ(

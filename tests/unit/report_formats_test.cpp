@@ -267,6 +267,19 @@ TEST(ReportMarkdown, TimesHaveTheirIntervalsAndTheMarksOfTheConsole) {
                     HasSubstr("\n? +/- 50 % or more: not usable"), HasSubstr("\n! other processes")));
 }
 
+TEST(ReportMarkdown, CeilingsOfABusyMachineAreMarked) {
+  const auto written = [](bool disturbed) {
+    RunContext context = make_context();
+    context.ceilings.disturbed = disturbed;
+    std::ostringstream out;
+    write_markdown(out, context, all_kinds());
+    return out.str();
+  };
+  EXPECT_THAT(written(true), AllOf(HasSubstr("\\* | memory\\* |"),
+                                   HasSubstr("\n\\* the ceilings were measured on a busy machine")));
+  EXPECT_THAT(written(false), AllOf(HasSubstr("| memory |"), Not(HasSubstr("busy machine"))));
+}
+
 TEST(ReportMarkdown, CountersHaveCellsInEveryRow) {
   std::vector<Record> records = all_kinds();
   records[0].counters = {1.5e8, 1e8, 37.5, std::nullopt, 2, ""};

@@ -173,6 +173,12 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
        .k_head = [](int h) { return std::min(h, 1); },
        .v_head = [](int h) { return h / 2; }},
       {.text = "a causal mask is applied that nobody asked for", .causal = false},
+      {.text =
+           "the causal mask hides one key too many: keys j < diag are seen, not j <= diag, in a part of the rows",
+       .sees = [](int i, int j, SeqLen l) { return j < i + l.k - l.q + (i % 3 != 0); }},
+      {.text =
+           "the causal mask is aligned top-left, j <= i, not j <= i + len_k - len_q, in a part of the rows",
+       .sees = [](int i, int j, SeqLen l) { return j <= i + (i % 2 == 0 ? l.k - l.q : 0); }},
       {.text = "neither O nor the sum is rescaled when a key raises the maximum", .block = 1},
       {.text = "neither O nor the sum is rescaled when a later block of 8 keys raises the maximum",
        .block = 8},
