@@ -11,9 +11,8 @@ namespace attnbench::sm90_mla {
 
 struct Instance {
   DType dtype;
-  int rows;     ///< room for query rows: a row tile
-  int chunks;   ///< of 128 bytes that a block reads of a key
-  int cluster;  ///< blocks that share a row tile: 1 or 2
+  int rows;       ///< room for query rows: a row tile
+  bool in_turns;  ///< keys are copied chunk by chunk (shape.cuh)
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t);
 };
 

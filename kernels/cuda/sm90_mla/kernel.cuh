@@ -5,14 +5,13 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/sm90_mla/merge.cuh"
-#include "kernels/cuda/sm90_mla/pair_consumer.cuh"
 #include "kernels/cuda/sm90_mla/producer.cuh"
 #include "kernels/cuda/sm90_mla/team_consumer.cuh"
+#include "kernels/cuda/sm90_mla/turns_consumer.cuh"
 
 namespace attnbench::sm90_mla {
 
-/// Block (x, y) computes part y of line x / cluster, alone or with the other block of its cluster. Dynamic
-/// shared memory: kSmemBytes. `Choice::kShape` is the Shape.
+/// Block (x, y) computes part y of line x. Dynamic shared memory: kSmemBytes. `Choice::kShape` is the Shape.
 template <class Choice>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_kernel(const __grid_constant__ Maps maps, const __grid_constant__ KernelParams p) {
@@ -25,21 +24,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     hopper::prefetch_map(maps.q);
-    hopper::prefetch_map(maps.keys.rows);
-    hopper::prefetch_map(maps.keys.tail);
-    if constexpr (kShape.cluster > 1) {
-      hopper::prefetch_map(maps.q_rope);
-      hopper::prefetch_map(maps.rope.rows);
-      hopper::prefetch_map(maps.rope.tail);
-    }
+    hopper::prefetch_map(maps.rows);
+    hopper::prefetch_map(maps.tail);
     smem.init_barriers();
     hopper::fence_barrier_init();
   }
-  if constexpr (kShape.cluster > 1) {
-    cluster_meets();  // the barriers are initialised in both blocks
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
 
   const Place<kShape> place(p);
   if (warp >= kConsumerWarps) {
@@ -49,8 +39,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   } else {
     hopper::raise_register_limit<kConsumerRegisters>();
-    if constexpr (kShape.cluster > 1) {
-      PairConsumer<kShape>(p, smem, place).run();
+    if constexpr (kShape.in_turns) {
+      TurnsConsumer<kShape>(p, smem, place).run();
     } else {
       TeamConsumer<kShape>(p, smem, place).run();
     }
@@ -66,30 +56,24 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
   const cudaError_t error = cudaFuncSetAttribute(
       mla_kernel<Choice>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute attributes[2]{};
-  unsigned count = 0;
-  if (kShape.cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {static_cast<unsigned>(kShape.cluster), 1, 1};
-  }
-  if (p.parts > 1) {  // blocks that wait for others (merge.cuh) must all be resident at once
-    attributes[count].id = cudaLaunchAttributeCooperative;
-    attributes[count++].val.cooperative = 1;
-  }
+  cudaLaunchAttribute cooperative{};
+  cooperative.id = cudaLaunchAttributeCooperative;
+  cooperative.val.cooperative = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(p.attention.num_heads_kv * p.row_tiles * kShape.cluster, p.parts);
+  config.gridDim = dim3(p.attention.num_heads_kv * p.row_tiles, p.parts);
   config.blockDim = kThreads;
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
+  config.attrs = &cooperative;
+  config.numAttrs =
+      p.parts > 1 ? 1 : 0;  // blocks that wait for others (merge.cuh) must all be resident at once
   return cudaLaunchKernelEx(&config, mla_kernel<Choice>, maps, p);
 }
 
 template <class Choice>
 constexpr Instance make_instance() {
   constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype, kShape.rows, kShape.chunks(), kShape.cluster, launch_choice<Choice>};
+  return {kShape.dtype, kShape.rows, kShape.in_turns, launch_choice<Choice>};
 }
 
 }  // namespace attnbench::sm90_mla

@@ -14,8 +14,8 @@ namespace attnbench::sm90_mla {
 namespace {
 
 constexpr int kMaxRows = 512;
-constexpr int kMaxTileRows = 128;
-constexpr int kSegmentCost = 1;  ///< beginning a sequence takes about as long as a tile
+constexpr int kMaxTileRows = 64;
+constexpr int kSegmentCost = 4;  ///< queries, a partial result and its merge take about as long as four tiles
 constexpr int64_t kMostUnits = 1 << 30;
 
 #define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
@@ -52,7 +52,8 @@ RowTiles row_tiles(const AttentionParams& p) {
 const Instance* find_instance(const AttentionParams& p) {
   const RowTiles tiles = row_tiles(p);
   for (const Instance* i : kInstances) {
-    if (i->dtype == p.dtype_q && i->rows >= tiles.heads * tiles.tokens) return i;
+    const bool fits = i->rows >= tiles.heads * tiles.tokens && (tiles.count == 1 || i->in_turns);
+    if (i->dtype == p.dtype_q && fits) return i;
   }
   return nullptr;
 }
@@ -60,18 +61,18 @@ const Instance* find_instance(const AttentionParams& p) {
 /// The grid, and the most units that a line may have.
 struct Grid {
   int32_t row_tiles;
-  int32_t blocks;  ///< per part: lines times blocks of a cluster
+  int32_t lines;
   int32_t parts;
   int64_t most_units;
 };
 
-Grid grid_of(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
+Grid grid_of(const AttentionParams& p, const LaunchContext& context) {
   Grid g{};
   g.row_tiles = row_tiles(p).count;
-  g.blocks = g.row_tiles * p.num_heads_kv * instance.cluster;
+  g.lines = g.row_tiles * p.num_heads_kv;
   const int32_t tiles = (p.max_seqlen_k + kTileKeys - 1) / kTileKeys;
   g.most_units = int64_t{hopper::sequence_units(std::max(p.max_seqlen_q, 1), tiles, kSegmentCost)} * p.batch;
-  const int64_t parts = std::max(context.multiprocessors / g.blocks, 1);
+  const int64_t parts = std::max(context.multiprocessors / g.lines, 1);
   g.parts = static_cast<int32_t>(std::clamp<int64_t>(g.most_units, 1, parts));
   return g;
 }
@@ -87,12 +88,12 @@ struct Workspace {
 Workspace workspace_of(const Instance& instance, const Grid& g) {
   constexpr std::size_t kAlign = 256;
   const auto aligned = [](std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; };
-  const std::size_t partials = g.parts > 1 ? std::size_t{2} * g.blocks * g.parts : 0;
+  const std::size_t partials = g.parts > 1 ? std::size_t{2} * g.lines * g.parts : 0;
   Workspace w{};
   w.counters_bytes = aligned(2 * partials * sizeof(uint32_t));
   w.partial_lse = w.counters_bytes;
   w.partial_out = w.partial_lse + aligned(partials * instance.rows * sizeof(float));
-  w.bytes = w.partial_out + partials * instance.rows * (kValueChannels / instance.cluster) * sizeof(float);
+  w.bytes = w.partial_out + partials * instance.rows * kValueChannels * sizeof(float);
   return w;
 }
 
@@ -123,7 +124,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   }
   const Instance* instance = find_instance(p);
   if (instance == nullptr) return unsupported("sm90_mla: no instantiation for %s", dtype_name(p.dtype_q));
-  const Grid g = grid_of(*instance, p, *context);
+  const Grid g = grid_of(p, *context);
   if (g.most_units > kMostUnits) {
     return unsupported("sm90_mla: at most 2^30 tiles of 64 keys required, given up to %lld",
                        static_cast<long long>(g.most_units));
@@ -138,7 +139,7 @@ Numerics numerics(const OpParams* op) {
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
   const Instance* instance = find_instance(op->attention);
   if (instance == nullptr) return 0;
-  return workspace_of(*instance, grid_of(*instance, op->attention, *context)).bytes;
+  return workspace_of(*instance, grid_of(op->attention, *context)).bytes;
 }
 
 hopper::Plans& plans() {
@@ -148,7 +149,7 @@ hopper::Plans& plans() {
 
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   const Instance& instance = *find_instance(op->attention);
-  const Workspace w = workspace_of(instance, grid_of(instance, op->attention, *context));
+  const Workspace w = workspace_of(instance, grid_of(op->attention, *context));
   if (const KernelStatus s = check_workspace(kAttention, w.bytes, *context, message);
       s != KernelStatus::kOk) {
     return s;
@@ -163,29 +164,21 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
   return KernelStatus::kOk;
 }
 
-bool encode_keys(Maps::Keys* maps, const KernelParams& k, const AttentionParams& p, uint32_t chunks,
-                 uint32_t chunk_bytes) {
-  const uint64_t row_bytes = p.k_stride_token * dtype_size(p.dtype_k);
-  const uint64_t row_chunks =
-      hopper::row_chunks_of(p, p.dtype_k, k.kv_rows, p.head_dim) * (hopper::kChunkBytes / chunk_bytes);
-  const void* keys = p.k != nullptr ? p.k : p.q;  // without keys the map is not used, but needs an address
-  return hopper::encode_grouped_map(&maps->rows, p.dtype_k, keys, row_bytes, row_chunks, k.box_rows, chunks,
-                                    chunk_bytes) &&
-         hopper::encode_row_window_map(&maps->tail, p.dtype_k, keys, row_bytes, row_chunks,
-                                       hopper::kGroupRows, chunks, chunk_bytes);
-}
-
 bool encode_maps(Maps* maps, const Instance& instance, const KernelParams& k, const AttentionParams& p) {
+  const uint64_t row_bytes = p.k_stride_token * dtype_size(p.dtype_k);
+  const uint64_t row_chunks = hopper::row_chunks_of(p, p.dtype_k, k.kv_rows, p.head_dim);
+  const uint32_t chunks = instance.in_turns ? 1 : kChunks;
+  const void* keys = p.k != nullptr ? p.k : p.q;  // without keys the map is not used, but needs an address
   return hopper::encode_q_map(&maps->q, p, k.tile_heads, k.tile_tokens) &&
-         encode_keys(&maps->keys, k, p, instance.chunks, hopper::kChunkBytes) &&
-         (instance.cluster == 1 ||
-          (hopper::encode_q_map(&maps->q_rope, p, k.tile_heads, k.tile_tokens, kRopeBytes) &&
-           encode_keys(&maps->rope, k, p, 1, kRopeBytes)));
+         hopper::encode_grouped_map(&maps->rows, p.dtype_k, keys, row_bytes, row_chunks, k.box_rows,
+                                    chunks) &&
+         hopper::encode_row_window_map(&maps->tail, p.dtype_k, keys, row_bytes, row_chunks,
+                                       hopper::kGroupRows, chunks);
 }
 
 KernelParams params_of(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
   const RowTiles tiles = row_tiles(p);
-  const Grid g = grid_of(instance, p, context);
+  const Grid g = grid_of(p, context);
   const Workspace w = workspace_of(instance, g);
   const bool packed = p.features & kPackedKv, contiguous = p.features & kContiguousKv;
   KernelParams k{};
@@ -196,7 +189,7 @@ KernelParams params_of(const Instance& instance, const AttentionParams& p, const
   k.kv_block = contiguous ? p.cache_batch_idx : nullptr;
   k.block_step = contiguous ? 1 : 0;
   k.block_table = p.features & kPagedKv ? p.block_table : nullptr;
-  k.box_rows = kTileKeys / 2 * instance.cluster;
+  k.box_rows = instance.in_turns ? kTileKeys : kTileKeys / 2;
   while (k.block_table != nullptr && p.block_size % k.box_rows != 0) k.box_rows /= 2;
   k.by_block_size = Divisor(std::max(p.block_size, 1));
   k.kv_rows = hopper::kv_rows_of(p, p.dtype_k, p.k_stride_block, p.k_stride_token, p.k_stride_head);
@@ -214,7 +207,7 @@ KernelParams params_of(const Instance& instance, const AttentionParams& p, const
   k.score_factor = p.softmax_scale * kLog2E;
   auto* workspace = static_cast<unsigned char*>(context.workspace);
   k.done = reinterpret_cast<uint32_t*>(workspace);
-  k.merged = k.done + std::ptrdiff_t{2} * g.blocks * g.parts;
+  k.merged = k.done + std::ptrdiff_t{2} * g.lines * g.parts;
   k.partial_lse = reinterpret_cast<float*>(workspace + w.partial_lse);
   k.partial_out = reinterpret_cast<float*>(workspace + w.partial_out);
   return k;
@@ -228,7 +221,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   const Alignment pointers[] = {{"q", p.q, 16}, {"k", p.k, 16}, {"out", p.out, 16}};
   if (const KernelStatus s = check_alignment(kAttention, pointers, message); s != KernelStatus::kOk) return s;
   const Instance& instance = *find_instance(p);
-  const Workspace w = workspace_of(instance, grid_of(instance, p, *context));
+  const Workspace w = workspace_of(instance, grid_of(p, *context));
   if (const KernelStatus s = check_workspace(kAttention, w.bytes, *context, message);
       s != KernelStatus::kOk) {
     return s;

@@ -91,7 +91,7 @@ __device__ __forceinline__ void merge_piece(const KernelParams& p, const Place<k
 template <Shape kShape>
 __device__ __forceinline__ void merge_splits(const KernelParams& p, SharedMemory<kShape>& smem,
                                              const Place<kShape>& place) {
-  constexpr int kPieces = 32 / kPieceAccumulators, kGroupPieces = kPieces * kRowTeams<kShape>;
+  constexpr int kPieces = 32 / kPieceAccumulators, kGroupPieces = kPieces * kTeams;
   const int splits = smem.splits;
 #pragma unroll 1
   for (int i = 0; i < splits; ++i) {

@@ -1,12 +1,11 @@
 // What the host hands to the device code, and the words of this folder.
 //
 // Words: G = Hq / Hkv query heads share a KV head.
-//   row tile     query rows that one block, or a pair of blocks, computes: min(G, 128) heads of some tokens
-//                of a sequence. Row r is token r / tile_heads and head r % tile_heads of the tile.
+//   row tile     query rows that one block computes: min(G, 64) heads of some tokens of a sequence. Row r is
+//                token r / tile_heads and head r % tile_heads of the tile.
 //   line         the tiles of all sequences, for one KV head and one row tile of each sequence
 //   tile         64 neighbouring keys of a sequence
-//   slot         a buffer of the ring, for half a tile: of its keys, or, in a pair, of their channels
-//                (shape.cuh)
+//   slot         a buffer of the ring, for a tile or half of its keys (shape.cuh)
 //   part, segment, split    pieces of a line: ../common/partition.cuh; a unit is a tile
 //   item         a segment, as the producer publishes it to the consumers (shape.cuh)
 #pragma once
@@ -24,17 +23,13 @@ namespace attnbench::sm90_mla {
 inline constexpr int kKeyChannels = 576;
 inline constexpr int kValueChannels = 512;
 inline constexpr int kTileKeys = 64;
-inline constexpr int kRopeBytes =
-    kKeyChannels - kValueChannels;  ///< of a row: half of the 16-bit channels behind the values
+inline constexpr int kChunks = kKeyChannels / 64;            ///< of 128 bytes, in a row
+inline constexpr int kHalfChunks = kValueChannels / 64 / 2;  ///< those of half of the values
 
 /// Tensor maps of one launch. `rows` brings whole boxes of keys, `tail` eight keys of which the last ones may
-/// arrive as zeros (tensor_map.h). The maps `rope` have chunks of 64 bytes; only pairs use them.
+/// arrive as zeros (tensor_map.h). In turns, their boxes have one chunk.
 struct Maps {
-  struct Keys {
-    CUtensorMap rows, tail;
-  };
-  CUtensorMap q, q_rope;
-  Keys keys, rope;
+  CUtensorMap q, rows, tail;
 };
 
 /// By-value parameter of the kernel.
@@ -51,20 +46,20 @@ struct alignas(64) KernelParams {
   hopper::KvRows kv_rows;
 
   int32_t group;            ///< G
-  int32_t tile_heads;       ///< heads of a row tile: min(G, 128)
+  int32_t tile_heads;       ///< heads of a row tile: min(G, 64)
   int32_t tile_tokens;      ///< query tokens of a row tile
   int32_t tiles_per_token;  ///< row tiles that share a query token: 1 if tile_tokens > 1
   Divisor by_tile_heads, by_tiles_per_token;
   int32_t row_tiles;  ///< row tiles per sequence and KV head
   Divisor by_row_tiles;
 
-  int32_t parts;         ///< parts per line; the grid is (lines * blocks of a cluster, parts)
+  int32_t parts;         ///< parts per line; the grid is (lines, parts)
   int32_t segment_cost;  ///< units counted for beginning a sequence
   Divisor by_parts;
   float score_factor;  ///< from a raw score to a logit in base 2
 
-  // Partial results of split sequences, [blocks per part][2 * parts][rows of a tile]: the block's channels of
-  // O, normalised, and the base-2 logarithm of the sum of weights. Counters, [blocks per part][2 * parts], at
+  // Partial results of split sequences, [lines][2 * parts][rows of a tile]: O, normalised, and the base-2
+  // logarithm of the sum of weights. Counters, [lines][2 * parts], at
   // the number of a sequence's first partial result: of splits that are done, and of blocks that have merged.
   // All are zero between launches.
   float* partial_out;

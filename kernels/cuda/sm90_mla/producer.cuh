@@ -58,7 +58,7 @@ class Producer {
     }
     smem_.q_ring.await_empty(q_);
     if (lane_ == 0) {
-      smem_.item.num_splits = 0;
+      smem_.item[q_.count % 2].num_splits = 0;
       smem_.splits = splits_;
       smem_.q_ring.full_at(q_).arrive();
     }
@@ -101,7 +101,7 @@ class Producer {
                                            const Segment& segment, int32_t first_unit) {
     table_ = p_.block_table != nullptr ? p_.block_table + b * p_.attention.block_table_stride : nullptr;
     next_block_ = block_of(s, segment.begin);
-    if (segment.begin < segment.end) load_tile(s, segment.begin, segment.end);
+    if (segment.begin < segment.end) load(s, segment.begin, segment.end);
     smem_.q_ring.await_empty(q_);
     if (lane_ == 0) {
       const Splits splits = hopper::splits_of(partition, first_unit, s.tiles());
@@ -116,35 +116,28 @@ class Producer {
                       splits.count,
                       splits.first_part,
                       splits.first_partial};
-      smem_.item = item;
+      smem_.item[q_.count % 2] = item;
       if (splits.count > 1) smem_.split_items[splits_++] = item;
       load_queries(s);
     }
     q_.advance();
-    for (int32_t tile = segment.begin + 1; tile < segment.end; ++tile) load_tile(s, tile, segment.end);
+    for (int32_t tile = segment.begin + 1; tile < segment.end; ++tile) load(s, tile, segment.end);
+  }
+
+  __device__ __forceinline__ void load(const Sequence& s, int32_t tile, int32_t end) {
+    if constexpr (kShape.in_turns) {
+      load_parts(s, tile, end);
+    } else {
+      load_tile(s, tile, end);
+    }
   }
 
   __device__ __forceinline__ void load_queries(const Sequence& s) {
     auto& full = smem_.q_ring.full_at(q_);
     const int32_t head = place_.first_head, token = s.q_begin + place_.first_token;
     full.arrive_expecting(p_.tile_heads * p_.tile_tokens * (kShape.q_bytes() / kShape.rows));
-    for (int c = 0; c < kShape.chunks(); ++c) {
-      hopper::tma_load(smem_.q + c * kShape.q_chunk_bytes(), maps_.q, {0, head, token, first_chunk() + c},
-                       full);
-    }
-    if constexpr (kShape.cluster > 1) {
-      hopper::tma_load(smem_.q + kShape.q_rope_offset(), maps_.q_rope, {0, head, token, first_rope_chunk()},
-                       full);
-    }
-  }
-
-  /// The first of the block's chunks of a row.
-  __device__ __forceinline__ int32_t first_chunk() const {
-    return place_.first_channel() / hopper::kChunkChannels;
-  }
-  /// The block's chunk of 64 bytes behind the channels that are values.
-  __device__ __forceinline__ int32_t first_rope_chunk() const {
-    return kValueChannels * 2 / kRopeBytes + place_.rank;
+    for (int c = 0; c < kChunks; ++c)
+      hopper::tma_load(smem_.q + c * kShape.q_chunk_bytes(), maps_.q, {0, head, token, c}, full);
   }
 
   /// Lane i cares for keys 8 i .. 8 i + 7 of a tile, if i < 8.
@@ -159,16 +152,20 @@ class Producer {
     return lane_ < kTileKeys / hopper::kGroupRows && key < s.k_len ? table_[p_.by_block_size.divide(key)] : 0;
   }
 
-  /// Loads a tile, and the block numbers of the next one.
-  __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile, int32_t end) {
-    constexpr int kSlotGroups = kShape.slot_keys() / hopper::kGroupRows;
+  /// Where this lane's keys of a tile begin: a row of the maps. Finds the block numbers of the next tile, too.
+  __device__ __forceinline__ int32_t row_of(const Sequence& s, int32_t tile, int32_t end) {
     const int32_t key = key_of(tile);
     const int32_t row =
         next_block_ * p_.kv_rows.block_rows +
         (table_ == nullptr ? s.kv_row + key : key - p_.by_block_size.divide(key) * p_.attention.block_size);
-    const int32_t chunk = place_.kv_head * p_.kv_rows.head_chunks;
-    const int32_t rope_chunk = chunk * (hopper::kChunkBytes / kRopeBytes) + first_rope_chunk();
     if (tile + 1 < end) next_block_ = block_of(s, tile + 1);
+    return row;
+  }
+
+  /// Loads a tile, slot by slot.
+  __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile, int32_t end) {
+    constexpr int kSlotGroups = kShape.slot_keys() / hopper::kGroupRows;
+    const int32_t row = row_of(s, tile, end), chunk = place_.kv_head * p_.kv_rows.head_chunks;
 #pragma unroll
     for (int slot = 0; slot < kShape.slots_per_tile(); ++slot) {
       const int group = lane_ - slot * kSlotGroups;  // of the slot
@@ -176,34 +173,53 @@ class Producer {
       smem_.kv_ring.await_empty(kv_);
       auto& full = smem_.kv_ring.full_at(kv_);
       // The whole slot counts, rows that arrive as zeros included.
-      if (lane_ == 0) full.arrive_expecting(kSlotBytes);
+      if (lane_ == 0) full.arrive_expecting(kShape.slot_bytes());
       __syncwarp();
-      if (group >= 0 && group < kSlotGroups) {
-        uint8_t* const buffer = smem_.kv[kv_.stage()];
-        const int32_t valid = whole ? hopper::kGroupRows : max(0, min(s.k_len - key, hopper::kGroupRows));
-        if (!whole || group * hopper::kGroupRows % p_.box_rows == 0) {
-          load_rows(maps_.keys, buffer + group * kShape.group_bytes(), chunk + first_chunk(), row, valid,
-                    whole, full);
-          if constexpr (kShape.cluster > 1) {
-            load_rows(maps_.rope, buffer + kShape.rope_offset() + group * hopper::kGroupRows * kRopeBytes,
-                      rope_chunk, row, valid, whole, full);
-          }
-        }
+      if (group >= 0 && group < kSlotGroups && (!whole || group * hopper::kGroupRows % p_.box_rows == 0)) {
+        load_rows(smem_.kv[kv_.stage()] + group * kShape.group_bytes(), chunk, row,
+                  valid_keys(s, tile, whole), whole, full);
       }
       __syncwarp();
       kv_.advance();
     }
   }
 
+  /// Loads a tile, part by part.
+  __device__ __forceinline__ void load_parts(const Sequence& s, int32_t tile, int32_t end) {
+    const int32_t row = row_of(s, tile, end), chunk = place_.kv_head * p_.kv_rows.head_chunks;
+    const bool whole = (tile + 1) * kTileKeys <= s.k_len;
+    const bool copies =
+        lane_ < kTileKeys / hopper::kGroupRows && (!whole || lane_ * hopper::kGroupRows % p_.box_rows == 0);
+    const int32_t valid = valid_keys(s, tile, whole);
+    uint8_t* const slot = smem_.kv[kv_.stage()] + lane_ * hopper::kGroupRows * hopper::kChunkBytes;
+#pragma unroll
+    for (int part = 0; part < kTeams; ++part) {
+      const int first = part == 0 ? 0 : kHalfChunks, last = part == 0 ? kHalfChunks : kChunks;
+      auto& ring = smem_.kv_ring.parts[part];
+      ring.await_empty(kv_);
+      auto& full = ring.full_at(kv_);
+      if (lane_ == 0) full.arrive_expecting((last - first) * kTileChunkBytes);
+      __syncwarp();
+      for (int c = first; c < last && copies; ++c)
+        load_rows(slot + c * kTileChunkBytes, chunk + c, row, valid, whole, full);
+      __syncwarp();
+    }
+    kv_.advance();
+  }
+
+  /// How many of this lane's keys of a tile exist.
+  __device__ __forceinline__ int32_t valid_keys(const Sequence& s, int32_t tile, bool whole) const {
+    return whole ? hopper::kGroupRows : max(0, min(s.k_len - key_of(tile), hopper::kGroupRows));
+  }
+
   /// Loads a box of keys from `row` on, or eight of which the first `valid` exist.
-  __device__ __forceinline__ static void load_rows(const Maps::Keys& maps, void* destination, int32_t chunk,
-                                                   int32_t row, int32_t valid, bool whole,
-                                                   hopper::Mbarrier& full) {
+  __device__ __forceinline__ void load_rows(void* destination, int32_t chunk, int32_t row, int32_t valid,
+                                            bool whole, hopper::Mbarrier& full) const {
     if (whole) {
-      hopper::tma_load_once(destination, maps.rows, {0, 0, chunk, 0, row}, full);
+      hopper::tma_load_once(destination, maps_.rows, {0, 0, chunk, 0, row}, full);
     } else {
       const int32_t from = valid == 0 ? 0 : row;
-      hopper::tma_load_once(destination, maps.tail,
+      hopper::tma_load_once(destination, maps_.tail,
                             {0, hopper::kRowBound - valid, chunk, from + valid, hopper::kRowBound}, full);
     }
   }

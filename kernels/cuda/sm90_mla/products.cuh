@@ -1,8 +1,6 @@
-// Instructions that only this kernel uses: a product of 32 columns, and those between the blocks of a
-// cluster.
+// An instruction that only this kernel uses: a product of 32 columns.
 #pragma once
 
-#include "kernels/cuda/common/mbarrier.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 
 namespace attnbench::sm90_mla {
@@ -24,51 +22,6 @@ __device__ __forceinline__ void wgmma_m64n32(float (&d)[16], uint64_t a, uint64_
     ATTNBENCH_M64N32("f16");
   }
 #undef ATTNBENCH_M64N32
-}
-
-/// The address, for the whole cluster, of what lies at `here` in block `rank`. PTX ISA, "mapa".
-__device__ __forceinline__ uint32_t address_in_cluster(const void* here, uint32_t rank) {
-  uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-               : "=r"(there)
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(here))), "r"(rank));
-  return there;
-}
-
-/// Stores four words at an address of the cluster. Their bytes count on the barrier `done` of the same block.
-/// PTX ISA, "st.async".
-__device__ __forceinline__ void store_in_cluster(uint32_t address, const float* words, uint32_t done) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
-          address),
-      "f"(words[0]), "f"(words[1]), "f"(words[2]), "f"(words[3]), "r"(done)
-      : "memory");
-}
-
-/// Arrives at a barrier of the cluster, to say that this warp has read what may now be overwritten. Nothing
-/// that it wrote is handed over, so the release has the scope of the block: at the scope of the cluster it is
-/// a memory barrier of the GPU, which takes over a microsecond. PTX ISA, "mbarrier.arrive".
-__device__ __forceinline__ void arrive_in_cluster(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-/// Mbarrier::wait for what other blocks of the cluster do: acquires at cluster scope.
-__device__ __forceinline__ void await_cluster(hopper::Mbarrier& barrier, uint32_t parity) {
-  for ([[maybe_unused]] uint32_t tries = 0;; ++tries) {
-    if (cuda::ptx::mbarrier_try_wait_parity(cuda::ptx::sem_acquire, cuda::ptx::scope_cluster, &barrier.word,
-                                            parity)) {
-      return;
-    }
-#ifdef ATTNBENCH_TRAP_ON_HANG
-    if (tries == 1u << 24) asm volatile("st.global.u32 [%0], %1;" ::"l"(0ull), "r"(tries) : "memory");
-#endif
-  }
-}
-
-/// Waits until all threads of the cluster have come here. It orders the initialisation of barriers, which
-/// fence_barrier_init() released, and nothing else.
-__device__ __forceinline__ void cluster_meets() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 }  // namespace attnbench::sm90_mla

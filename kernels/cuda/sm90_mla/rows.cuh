@@ -22,16 +22,13 @@ __device__ __forceinline__ void consumers_meet() {
 /// The row tile of a block.
 template <Shape kShape>
 struct Place {
-  int32_t block = blockIdx.x;  ///< number of the block's line and channels
-  int32_t rank;                ///< number of the block in its cluster
+  int32_t line = blockIdx.x;
   int32_t kv_head;
   int32_t first_token;  ///< of the row tile, in the sequence
   int32_t first_head;   ///< of the row tile
   int32_t heads;        ///< of the row tile that are heads of the KV head: at most tile_heads
 
   __device__ __forceinline__ explicit Place(const KernelParams& p) {
-    const int32_t line = block / kShape.cluster;
-    rank = block % kShape.cluster;
     kv_head = p.by_row_tiles.divide(line);
     const int32_t row_tile = line - kv_head * p.row_tiles;
     const int32_t group = p.by_tiles_per_token.divide(row_tile);
@@ -45,8 +42,6 @@ struct Place {
   __device__ __forceinline__ int32_t rows(const KernelParams& p, const Item& item) const {
     return max(0, min(item.q_len - first_token, p.tile_tokens)) * p.tile_heads;
   }
-  /// The first of the block's channels of O.
-  __device__ __forceinline__ int32_t first_channel() const { return rank * kShape.block_channels(); }
 };
 
 /// A row of a row tile.
@@ -71,14 +66,14 @@ template <Shape kShape>
 __device__ __forceinline__ int64_t partial_row(const KernelParams& p, const Place<kShape>& place,
                                                const Item& item, int32_t split) {
   const int32_t partial = hopper::partial_of(item.first_part, item.first_partial, split);
-  return (static_cast<int64_t>(place.block) * 2 * p.parts + partial) * kShape.rows;
+  return (static_cast<int64_t>(place.line) * 2 * p.parts + partial) * kShape.rows;
 }
 
 /// Index of the counters of an item's sequence.
 template <Shape kShape>
 __device__ __forceinline__ int32_t counter_of(const KernelParams& p, const Place<kShape>& place,
                                               const Item& item) {
-  return place.block * 2 * p.parts + item.first_partial;
+  return place.line * 2 * p.parts + item.first_partial;
 }
 
 /// The two rows of a lane's accumulators, h = 0 and 1, 8 apart (wgmma.cuh): the keys that they see, and the
@@ -116,6 +111,14 @@ struct LaneRows {
       const int key = first_key + i / 4 * 8 + 2 * (static_cast<int>(threadIdx.x) % 4) + i % 2;
       s[i] = key < seen[i / 2 % 2] ? s[i] : -INFINITY;
     }
+  }
+
+  /// Raises the greatest score of row h to `to`. Returns the factor for older weights.
+  __device__ __forceinline__ float raise(int h, float to, float factor) {
+    const float shrink = hopper::exp2_approx((max[h] - hopper::reference_of(to)) * factor);
+    max[h] = to;
+    sum[h] *= shrink;
+    return shrink;
   }
 
   /// The greatest score of row h in all lanes that hold parts of it.
@@ -170,7 +173,7 @@ __device__ __forceinline__ void rescale(float (&o)[kCount], const float (&shrink
   for (int i = 0; i < kCount; ++i) o[i] *= shrink[i / 2 % 2];
 }
 
-/// Writes O and LSE of a lane's rows: `normalise` by row, and the block's channels from `channel` on.
+/// Writes O and LSE of a lane's rows: `normaliser` by row, and channels from `channel` on.
 template <Shape kShape, int kCount>
 __device__ __forceinline__ void write_rows(const KernelParams& p, const Place<kShape>& place,
                                            const Item& item, int32_t first_row, const float (&lse2)[2],
@@ -183,15 +186,13 @@ __device__ __forceinline__ void write_rows(const KernelParams& p, const Place<kS
     const Row row(p, place, item, first_row + 8 * h);
     if (!row.used) continue;
     const int64_t q_row = item.q_begin + row.token;
-    uint16_t* out = static_cast<uint16_t*>(a.out) + out_offset(a, q_row, row.head) + place.first_channel() +
-                    channel + 2 * quad_lane;
+    uint16_t* out = static_cast<uint16_t*>(a.out) + out_offset(a, q_row, row.head) + channel + 2 * quad_lane;
 #pragma unroll
     for (int j = 0; j < kCount / 4; ++j) {
       *reinterpret_cast<uint32_t*>(out + 8 * j) = hopper::pack_pair<kShape.dtype>(
           o[4 * j + 2 * h] * normaliser[h], o[4 * j + 2 * h + 1] * normaliser[h]);
     }
-    if (channel == 0 && quad_lane == 0 && place.rank == 0)
-      a.lse[lse_offset(a, q_row, row.head)] = lse2[h] * kLn2;
+    if (channel == 0 && quad_lane == 0) a.lse[lse_offset(a, q_row, row.head)] = lse2[h] * kLn2;
   }
 }
 
@@ -202,16 +203,14 @@ __device__ __forceinline__ float normaliser_of(float sum) {
 
 /// A partial result of O lies in the order of registers, so that warps write and read whole lines: the four
 /// accumulators j of lane l, of 16 rows from 16 * g on and team t, are float4 number
-/// ((g * teams + t) * 32 + j) * 32 + l. In a pair, a row has one team only.
-template <Shape kShape>
-inline constexpr int kRowTeams = kShape.block_channels() / 256;
+/// ((g * teams + t) * 32 + j) * 32 + l.
 
 /// The first of this lane's float4 in the block's partial result of split `split`.
 template <Shape kShape>
 __device__ __forceinline__ float4* partial_out_of(const KernelParams& p, const Place<kShape>& place,
                                                   const Item& item, int32_t split, int32_t group, int team) {
-  const int64_t first = partial_row(p, place, item, split) * (kShape.block_channels() / 4);
-  return reinterpret_cast<float4*>(p.partial_out) + first + (group * kRowTeams<kShape> + team) * (32 * 32) +
+  const int64_t first = partial_row(p, place, item, split) * (kValueChannels / 4);
+  return reinterpret_cast<float4*>(p.partial_out) + first + (group * kTeams + team) * (32 * 32) +
          threadIdx.x % 32;
 }
 
@@ -227,7 +226,7 @@ __device__ __forceinline__ void publish_partial(const KernelParams& p, const Pla
 }
 
 /// Ends an item: writes O and LSE, or leaves a partial result. All consumers call it. `sum` has the sums of
-/// all keys' weights, `o` 256 of the block's channels from `channel` on.
+/// all keys' weights, `o` 256 channels from `channel` on.
 template <Shape kShape>
 __device__ __forceinline__ void write_item(const KernelParams& p, const Place<kShape>& place,
                                            const Item& item, const LaneRows& rows, const float (&sum)[2],

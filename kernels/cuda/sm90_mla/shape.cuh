@@ -16,31 +16,25 @@ namespace attnbench::sm90_mla {
 /// [groups of 8 keys][9 chunks][8 keys][128 bytes] in the 128-byte swizzle, whatever the size of the copies
 /// that fill it. Queries lie as [9 chunks][rows][128 bytes].
 ///
-/// A block of a pair has half of the channels: 256 of those that are values, and 32 of the other 64 ("rope").
-/// A slot holds a tile: [groups][4 chunks][8 keys][128 bytes], then [groups][8 keys][64 bytes] in the 64-byte
-/// swizzle. Queries lie as [4 chunks][rows][128 bytes], then [rows][64 bytes].
+/// Where the teams take tiles in turns, a slot holds a tile, as [9 chunks][64 keys][128 bytes], in two parts:
+/// the left half of the values, and the other chunks.
 struct Shape {
   DType dtype;
-  int rows;         ///< room for query rows: 16 or 64; 128 for pairs
-  int slots;        ///< slots of the ring
-  int cluster = 1;  ///< 2: blocks work in pairs
+  int rows;               ///< room for query rows: 16 or 64
+  int slots;              ///< slots of the ring
+  bool in_turns = false;  ///< the teams take tiles in turns (turns_consumer.cuh)
 
-  ATTNBENCH_HD constexpr int slot_keys() const { return kTileKeys / 2 * cluster; }
+  ATTNBENCH_HD constexpr int slot_keys() const { return in_turns ? kTileKeys : kTileKeys / 2; }
   ATTNBENCH_HD constexpr int slots_per_tile() const { return kTileKeys / slot_keys(); }
-  ATTNBENCH_HD constexpr int block_channels() const { return kValueChannels / cluster; }  ///< of O
-  ATTNBENCH_HD constexpr int chunks() const {                                             ///< of 128 bytes
-    return (cluster == 1 ? kKeyChannels : block_channels()) / hopper::kChunkChannels;
-  }
+  ATTNBENCH_HD constexpr int slot_bytes() const { return slot_keys() * kKeyChannels * 2; }
   ATTNBENCH_HD constexpr int group_bytes() const {
-    return chunks() * hopper::kGroupRows * hopper::kChunkBytes;
+    return kChunks * hopper::kGroupRows * hopper::kChunkBytes;
   }
-  ATTNBENCH_HD constexpr int rope_offset() const { return slot_keys() / hopper::kGroupRows * group_bytes(); }
   ATTNBENCH_HD constexpr int q_chunk_bytes() const { return rows * hopper::kChunkBytes; }
-  ATTNBENCH_HD constexpr int q_rope_offset() const { return chunks() * q_chunk_bytes(); }
-  ATTNBENCH_HD constexpr int q_bytes() const { return rows * kKeyChannels * 2 / cluster; }
+  ATTNBENCH_HD constexpr int q_bytes() const { return rows * kKeyChannels * 2; }
 };
 
-inline constexpr int kSlotBytes = kTileKeys / 2 * kKeyChannels * 2;
+inline constexpr int kTileChunkBytes = kTileKeys * hopper::kChunkBytes;  ///< of a chunk of a tile
 
 /// Two warpgroups of consumers, then a warpgroup of which the first warp is the producer. The others end at
 /// once: registers are handed from one warpgroup to another only as a whole.
@@ -50,6 +44,12 @@ inline constexpr int kConsumerThreads = 32 * kConsumerWarps;
 inline constexpr int kThreads = kConsumerThreads + 128;
 inline constexpr int kProducerRegisters = 56;  ///< per thread
 inline constexpr int kConsumerRegisters = 224;
+
+/// Named barriers, four neighbouring ones each, of pairs of warps, one of each team, which have the same rows.
+/// Barrier 0 is __syncthreads, and rows.cuh has another.
+inline constexpr int kPairBarrier = 1;  ///< both warps meet
+inline constexpr int kSecondReady = 6;  ///< in turns: weights of team 1 are there
+inline constexpr int kFirstReady = 10;  ///< in turns: weights of team 0 are there
 
 /// A product always has 64 rows. Those past the tile's read whatever lies behind q, and are not used.
 inline constexpr int kProductRows = 64;
@@ -75,40 +75,43 @@ struct TeamExchange {
   float sum[kTeams][kProductRows];
 };
 
-/// What a team gets from the team with the same rows in the other block of a pair.
-struct PairExchange {
-  float4 scores[kTeams][kTileKeys / 8][32 * 4];  ///< in the order of registers
-  hopper::Mbarrier full[kTeams];                 ///< here: they have come
-  hopper::Mbarrier taken[kTeams];                ///< here: the other block has read those sent last
+/// The same where the teams take turns: one buffer serves both directions.
+struct TurnsExchange {
+  uint4 weights[kTileKeys / 16][32 * 4];  ///< in the order of registers
+  float2 max[32 * 4];                     ///< of the two rows of a lane
+  float sum[kTeams][kProductRows];
+};
 
-  /// One thread calls it.
-  __device__ void init() {
-    for (int team = 0; team < kTeams; ++team) {
-      full[team].init(1);
-      taken[team].init(4);
-      full[team].arrive_expecting(sizeof(scores[team]));
-    }
+/// The barriers of a ring of tiles in two parts. Team t releases part t, whose values it adds. By then the tile's
+/// scores are there, for which both parts were needed.
+template <int kStages>
+struct TileRing {
+  using Place = hopper::RingPlace<kStages>;
+  hopper::Ring<kStages> parts[kTeams];
+
+  __device__ void init(int stage, uint32_t readers) {
+    for (hopper::Ring<kStages>& part : parts) part.init(stage, readers / kTeams);
   }
 };
 
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
-  uint8_t kv[kShape.slots][kSlotBytes];
+  uint8_t kv[kShape.slots][kShape.slot_bytes()];
   uint8_t q[kShape.q_bytes()];
-  std::conditional_t<kShape.cluster == 1, TeamExchange, PairExchange> exchange;
+  std::conditional_t<kShape.in_turns, TurnsExchange, TeamExchange> exchange;
 
-  Item item;
+  /// Item i of the part lies in item[i % 2], until queries of item i + 1 are released.
+  Item item[2];
   Item split_items[2];  ///< the part's items that are splits: at most its first and its last
   int32_t splits;       ///< how many there are
 
-  hopper::Ring<kShape.slots> kv_ring;
+  std::conditional_t<kShape.in_turns, TileRing<kShape.slots>, hopper::Ring<kShape.slots>> kv_ring;
   hopper::Ring<1> q_ring;
 
   /// One thread calls it.
   __device__ void init_barriers() {
     for (int i = 0; i < kShape.slots; ++i) kv_ring.init(i, kConsumerWarps);
     q_ring.init(0, kConsumerWarps);
-    if constexpr (kShape.cluster > 1) exchange.init();
   }
 };
 

@@ -7,9 +7,6 @@
 
 namespace attnbench::sm90_mla {
 
-/// Named barriers of pairs of warps, one of each team, which have the same rows.
-inline constexpr int kPairBarrier = 1;
-
 template <Shape kShape>
 class TeamConsumer {
   static constexpr DType kType = kShape.dtype;
@@ -30,7 +27,7 @@ class TeamConsumer {
   __device__ __forceinline__ void run() {
     for (;; q_.advance()) {
       smem_.q_ring.await_full(q_);
-      const Item item = smem_.item;
+      const Item& item = smem_.item[q_.count % 2];
       if (item.num_splits == 0) return;
       rows_.begin(p_, place_, item, warp_ * 16 + lane_ / 4);
 #pragma unroll

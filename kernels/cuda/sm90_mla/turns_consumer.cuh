@@ -1,0 +1,196 @@
+// The consumers of a block whose row tile is one of several: two teams of four warps. The teams take tiles in
+// turns: one computes the scores and weights of a tile, while the other adds values of the tile before it. Each
+// hands its weights to the other, and adds the products of all tiles with its half of the channels of V.
+#pragma once
+
+#include "kernels/cuda/sm90_mla/products.cuh"
+#include "kernels/cuda/sm90_mla/rows.cuh"
+
+namespace attnbench::sm90_mla {
+
+template <Shape kShape>
+class TurnsConsumer {
+  static constexpr DType kType = kShape.dtype;
+  static constexpr int kScores = kTileKeys / 2;  ///< of a lane
+  static constexpr int kSteps = kTileKeys / 16;  ///< steps of 16 keys of a product with values
+  static constexpr int kTeamChannels = kValueChannels / kTeams;  ///< of O
+  static constexpr uint32_t kGroupBytes = hopper::kGroupRows * hopper::kChunkBytes;
+
+  using RingPlace = hopper::RingPlace<kShape.slots>;
+
+ public:
+  __device__ __forceinline__ TurnsConsumer(const KernelParams& p, SharedMemory<kShape>& smem,
+                                           const Place<kShape>& place)
+      : p_(p), smem_(smem), place_(place), lane_(threadIdx.x % 32) {
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the same in all lanes
+    team_ = warp / 4;
+    warp_ = warp % 4;
+  }
+
+  __device__ __forceinline__ void run() {
+    for (;; q_.advance()) {
+      smem_.q_ring.await_full(q_);
+      const Item& item = smem_.item[q_.count % 2];
+      if (item.num_splits == 0) return;
+      rows_.begin(p_, place_, item, warp_ * 16 + lane_ / 4);
+#pragma unroll
+      for (float& o : o_) o = 0.0f;
+      if (team_ == 0) {
+        add_tiles_first(item.tile_begin, item.tile_end);
+      } else {
+        add_tiles_second(item.tile_begin, item.tile_end);
+      }
+      kv_.count += max(0, item.tile_end - item.tile_begin);
+      finish(item);
+    }
+  }
+
+ private:
+  /// Team 0: scores of the first tile of each pair.
+  __device__ __forceinline__ void add_tiles_first(int begin, int end) {
+    if (begin >= end) smem_.q_ring.release(q_, lane_);
+    RingPlace place = kv_;
+#pragma unroll 1
+    for (int tile = begin; tile < end; tile += 2) {
+      uint32_t weights[kSteps][4];
+      float s[kScores], shrink[2];
+      multiply_keys(s, place);
+      if (tile + 2 >= end) smem_.q_ring.release(q_, lane_);
+      weigh(s, tile, weights, shrink);
+      hand_over(weights, kFirstReady);
+      add_values(weights, shrink, place);
+      if (tile + 1 >= end) return;
+      place.advance();
+      take_over(weights, kSecondReady, shrink);
+      add_values(weights, shrink, place);
+      place.advance();
+    }
+  }
+
+  /// Team 1: scores of the second tile of each pair.
+  __device__ __forceinline__ void add_tiles_second(int begin, int end) {
+    if (end - begin < 2) smem_.q_ring.release(q_, lane_);
+    RingPlace place = kv_;
+#pragma unroll 1
+    for (int tile = begin; tile < end; tile += 2) {
+      uint32_t weights[kSteps][4];
+      float s[kScores], shrink[2];
+      take_over(weights, kFirstReady, shrink);
+      add_values(weights, shrink, place);
+      if (tile + 1 >= end) return;
+      place.advance();
+      multiply_keys(s, place);
+      if (tile + 3 >= end) smem_.q_ring.release(q_, lane_);
+      weigh(s, tile + 1, weights, shrink);
+      hand_over(weights, kSecondReady);
+      add_values(weights, shrink, place);
+      place.advance();
+    }
+  }
+
+  /// s = Q K^T for the keys of a tile.
+  __device__ __forceinline__ void multiply_keys(float (&s)[kScores], const RingPlace& place) {
+    const hopper::SwizzledTile<> q(smem_.q, 0), keys(smem_.kv[place.stage()], 0);
+    smem_.kv_ring.parts[0].await_full(place);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4 * kChunks; ++k) {
+      if (k == 4 * kHalfChunks) {
+        smem_.kv_ring.parts[1].await_full(place);
+        hopper::wgmma_fence();
+      }
+      const uint32_t chunk = k / 4, inside = k % 4 * 32;
+      hopper::Wgmma<kTileKeys>::template from_shared<kType>(s, q.at(chunk * kShape.q_chunk_bytes() + inside),
+                                                            keys.at(chunk * kTileChunkBytes + inside), k > 0);
+    }
+    hopper::wgmma_commit();
+    hopper::wgmma_wait<0>();
+    hopper::pin(s);
+  }
+
+  /// o = o * shrink + P V for the keys of a tile and this team's half of the channels, which are released.
+  __device__ __forceinline__ void add_values(uint32_t (&weights)[kSteps][4], const float (&shrink)[2],
+                                             const RingPlace& place) {
+    auto& part = smem_.kv_ring.parts[team_];
+    const hopper::SwizzledTile<> values(smem_.kv[place.stage()] + team_ * kHalfChunks * kTileChunkBytes,
+                                        kTileChunkBytes);
+    rescale(o_, shrink);
+    part.await_full(place);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      hopper::Wgmma<kTeamChannels>::template from_registers<kType>(o_, weights[step],
+                                                                   values.at(step * 2 * kGroupBytes), 1);
+    }
+    hopper::wgmma_commit();
+    hopper::wgmma_wait<0>();
+    hopper::pin(o_);
+    hopper::pin(weights);
+    part.release(place, lane_);
+  }
+
+  /// Turns a tile's scores into weights. `shrink`: the factor for older weights.
+  __device__ __forceinline__ void weigh(float (&s)[kScores], int tile, uint32_t (&weights)[kSteps][4],
+                                        float (&shrink)[2]) {
+    rows_.hide(s, tile * kTileKeys);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) shrink[h] = rows_.weigh(s, h, LaneRows::greatest(s, h), p_.score_factor);
+    pack_weights<kType>(s, weights);
+  }
+
+  /// Leaves weights, and the scores that they are relative to, for the other team's warp with the same rows.
+  /// Each lane reads and writes the same place in both teams, so program order protects it.
+  __device__ __forceinline__ void hand_over(const uint32_t (&weights)[kSteps][4], int ready) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      smem_.exchange.weights[step][warp_ * 32 + lane_] =
+          make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]);
+    }
+    smem_.exchange.max[warp_ * 32 + lane_] = make_float2(rows_.max[0], rows_.max[1]);
+    hopper::named_barrier_arrive(ready + warp_, 64);
+  }
+
+  /// Takes the other team's weights. `shrink`: the factor for older weights.
+  __device__ __forceinline__ void take_over(uint32_t (&weights)[kSteps][4], int ready, float (&shrink)[2]) {
+    hopper::named_barrier_sync(ready + warp_, 64);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const uint4 w = smem_.exchange.weights[step][warp_ * 32 + lane_];
+      weights[step][0] = w.x;
+      weights[step][1] = w.y;
+      weights[step][2] = w.z;
+      weights[step][3] = w.w;
+    }
+    const float2 max = smem_.exchange.max[warp_ * 32 + lane_];
+    shrink[0] = rows_.raise(0, max.x, p_.score_factor);
+    shrink[1] = rows_.raise(1, max.y, p_.score_factor);
+  }
+
+  __device__ __forceinline__ void finish(const Item& item) {
+    float sum[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      sum[h] = hopper::quad_reduce(rows_.sum[h], [](float a, float b) { return a + b; });
+      if (lane_ % 4 == 0) smem_.exchange.sum[team_][rows_.first + 8 * h] = sum[h];
+    }
+    hopper::named_barrier_sync(kPairBarrier + warp_, 64);
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      sum[h] = smem_.exchange.sum[0][rows_.first + 8 * h] + smem_.exchange.sum[1][rows_.first + 8 * h];
+    hopper::named_barrier_sync(kPairBarrier + warp_, 64);  // sums are read
+    write_item(p_, place_, item, rows_, sum, o_, team_ * kTeamChannels);
+  }
+
+  const KernelParams& p_;
+  SharedMemory<kShape>& smem_;
+  const Place<kShape>& place_;
+  const int lane_;
+  int team_, warp_;
+  hopper::RingPlace<1> q_;
+  RingPlace kv_;
+
+  LaneRows rows_;
+  float o_[kTeamChannels / 2];
+};
+
+}  // namespace attnbench::sm90_mla
