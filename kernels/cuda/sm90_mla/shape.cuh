@@ -45,11 +45,8 @@ inline constexpr int kThreads = kConsumerThreads + 128;
 inline constexpr int kProducerRegisters = 56;  ///< per thread
 inline constexpr int kConsumerRegisters = 224;
 
-/// Named barriers, four neighbouring ones each, of pairs of warps, one of each team, which have the same rows.
-/// Barrier 0 is __syncthreads, and rows.cuh has another.
-inline constexpr int kPairBarrier = 1;  ///< both warps meet
-inline constexpr int kSecondReady = 6;  ///< in turns: weights of team 1 are there
-inline constexpr int kFirstReady = 10;  ///< in turns: weights of team 0 are there
+/// Named barriers of pairs of warps, one of each team, which have the same rows.
+inline constexpr int kPairBarrier = 1;
 
 /// A product always has 64 rows. Those past the tile's read whatever lies behind q, and are not used.
 inline constexpr int kProductRows = 64;

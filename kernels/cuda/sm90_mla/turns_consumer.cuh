@@ -46,6 +46,8 @@ class TurnsConsumer {
   }
 
  private:
+  __device__ __forceinline__ void pair_meets() const { hopper::named_barrier_sync(kPairBarrier + warp_, 64); }
+
   /// Team 0: scores of the first tile of each pair.
   __device__ __forceinline__ void add_tiles_first(int begin, int end) {
     if (begin >= end) smem_.q_ring.release(q_, lane_);
@@ -57,11 +59,11 @@ class TurnsConsumer {
       multiply_keys(s, place);
       if (tile + 2 >= end) smem_.q_ring.release(q_, lane_);
       weigh(s, tile, weights, shrink);
-      hand_over(weights, kFirstReady);
+      hand_over(weights);
       add_values(weights, shrink, place);
       if (tile + 1 >= end) return;
       place.advance();
-      take_over(weights, kSecondReady, shrink);
+      take_over(weights, shrink);
       add_values(weights, shrink, place);
       place.advance();
     }
@@ -75,14 +77,14 @@ class TurnsConsumer {
     for (int tile = begin; tile < end; tile += 2) {
       uint32_t weights[kSteps][4];
       float s[kScores], shrink[2];
-      take_over(weights, kFirstReady, shrink);
+      take_over(weights, shrink);
       add_values(weights, shrink, place);
       if (tile + 1 >= end) return;
       place.advance();
       multiply_keys(s, place);
       if (tile + 3 >= end) smem_.q_ring.release(q_, lane_);
       weigh(s, tile + 1, weights, shrink);
-      hand_over(weights, kSecondReady);
+      hand_over(weights);
       add_values(weights, shrink, place);
       place.advance();
     }
@@ -140,19 +142,19 @@ class TurnsConsumer {
 
   /// Leaves weights, and the scores that they are relative to, for the other team's warp with the same rows.
   /// Each lane reads and writes the same place in both teams, so program order protects it.
-  __device__ __forceinline__ void hand_over(const uint32_t (&weights)[kSteps][4], int ready) {
+  __device__ __forceinline__ void hand_over(const uint32_t (&weights)[kSteps][4]) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       smem_.exchange.weights[step][warp_ * 32 + lane_] =
           make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]);
     }
     smem_.exchange.max[warp_ * 32 + lane_] = make_float2(rows_.max[0], rows_.max[1]);
-    hopper::named_barrier_arrive(ready + warp_, 64);
+    pair_meets();
   }
 
   /// Takes the other team's weights. `shrink`: the factor for older weights.
-  __device__ __forceinline__ void take_over(uint32_t (&weights)[kSteps][4], int ready, float (&shrink)[2]) {
-    hopper::named_barrier_sync(ready + warp_, 64);
+  __device__ __forceinline__ void take_over(uint32_t (&weights)[kSteps][4], float (&shrink)[2]) {
+    pair_meets();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const uint4 w = smem_.exchange.weights[step][warp_ * 32 + lane_];
@@ -173,11 +175,11 @@ class TurnsConsumer {
       sum[h] = hopper::quad_reduce(rows_.sum[h], [](float a, float b) { return a + b; });
       if (lane_ % 4 == 0) smem_.exchange.sum[team_][rows_.first + 8 * h] = sum[h];
     }
-    hopper::named_barrier_sync(kPairBarrier + warp_, 64);
+    pair_meets();
 #pragma unroll
     for (int h = 0; h < 2; ++h)
       sum[h] = smem_.exchange.sum[0][rows_.first + 8 * h] + smem_.exchange.sum[1][rows_.first + 8 * h];
-    hopper::named_barrier_sync(kPairBarrier + warp_, 64);  // sums are read
+    pair_meets();  // sums are read
     write_item(p_, place_, item, rows_, sum, o_, team_ * kTeamChannels);
   }
 
