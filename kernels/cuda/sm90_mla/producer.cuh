@@ -58,7 +58,7 @@ class Producer {
     }
     smem_.q_ring.await_empty(q_);
     if (lane_ == 0) {
-      smem_.item[q_.count % 2].num_splits = 0;
+      smem_.item.num_splits = 0;
       smem_.splits = splits_;
       smem_.q_ring.full_at(q_).arrive();
     }
@@ -116,7 +116,7 @@ class Producer {
                       splits.count,
                       splits.first_part,
                       splits.first_partial};
-      smem_.item[q_.count % 2] = item;
+      smem_.item = item;
       if (splits.count > 1) smem_.split_items[splits_++] = item;
       load_queries(s);
     }

@@ -97,8 +97,7 @@ struct alignas(1024) SharedMemory {
   uint8_t q[kShape.q_bytes()];
   std::conditional_t<kShape.in_turns, TurnsExchange, TeamExchange> exchange;
 
-  /// Item i of the part lies in item[i % 2], until queries of item i + 1 are released.
-  Item item[2];
+  Item item;
   Item split_items[2];  ///< the part's items that are splits: at most its first and its last
   int32_t splits;       ///< how many there are
 

@@ -27,7 +27,7 @@ class TeamConsumer {
   __device__ __forceinline__ void run() {
     for (;; q_.advance()) {
       smem_.q_ring.await_full(q_);
-      const Item& item = smem_.item[q_.count % 2];
+      const Item item = smem_.item;
       if (item.num_splits == 0) return;
       rows_.begin(p_, place_, item, warp_ * 16 + lane_ / 4);
 #pragma unroll

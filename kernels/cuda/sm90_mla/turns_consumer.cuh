@@ -16,8 +16,6 @@ class TurnsConsumer {
   static constexpr int kTeamChannels = kValueChannels / kTeams;  ///< of O
   static constexpr uint32_t kGroupBytes = hopper::kGroupRows * hopper::kChunkBytes;
 
-  using RingPlace = hopper::RingPlace<kShape.slots>;
-
  public:
   __device__ __forceinline__ TurnsConsumer(const KernelParams& p, SharedMemory<kShape>& smem,
                                            const Place<kShape>& place)
@@ -30,17 +28,12 @@ class TurnsConsumer {
   __device__ __forceinline__ void run() {
     for (;; q_.advance()) {
       smem_.q_ring.await_full(q_);
-      const Item& item = smem_.item[q_.count % 2];
+      const Item item = smem_.item;
       if (item.num_splits == 0) return;
       rows_.begin(p_, place_, item, warp_ * 16 + lane_ / 4);
 #pragma unroll
       for (float& o : o_) o = 0.0f;
-      if (team_ == 0) {
-        add_tiles_first(item.tile_begin, item.tile_end);
-      } else {
-        add_tiles_second(item.tile_begin, item.tile_end);
-      }
-      kv_.count += max(0, item.tile_end - item.tile_begin);
+      add_tiles(item.tile_begin, item.tile_end);
       finish(item);
     }
   }
@@ -48,57 +41,36 @@ class TurnsConsumer {
  private:
   __device__ __forceinline__ void pair_meets() const { hopper::named_barrier_sync(kPairBarrier + warp_, 64); }
 
-  /// Team 0: scores of the first tile of each pair.
-  __device__ __forceinline__ void add_tiles_first(int begin, int end) {
-    if (begin >= end) smem_.q_ring.release(q_, lane_);
-    RingPlace place = kv_;
+  /// Team 0 computes the weights of the first tile, team 1 those of the second, and so on.
+  __device__ __forceinline__ void add_tiles(int begin, int end) {
+    if (begin + team_ >= end) smem_.q_ring.release(q_, lane_);  // none is this team's
 #pragma unroll 1
-    for (int tile = begin; tile < end; tile += 2) {
+    for (int tile = begin; tile < end; ++tile, kv_.advance()) {
+      const bool is_own = (tile - begin) % kTeams == team_;
       uint32_t weights[kSteps][4];
-      float s[kScores], shrink[2];
-      multiply_keys(s, place);
-      if (tile + 2 >= end) smem_.q_ring.release(q_, lane_);
-      weigh(s, tile, weights, shrink);
-      hand_over(weights);
-      add_values(weights, shrink, place);
-      if (tile + 1 >= end) return;
-      place.advance();
-      take_over(weights, shrink);
-      add_values(weights, shrink, place);
-      place.advance();
+      float shrink[2];
+      if (is_own) {
+        float s[kScores];
+        multiply_keys(s);
+        if (tile + kTeams >= end) smem_.q_ring.release(q_, lane_);
+        weigh(s, tile, weights, shrink);
+        hand_over(weights);
+      }
+      pair_meets();
+      if (!is_own) take_over(weights, shrink);
+      add_values(weights, shrink);
     }
   }
 
-  /// Team 1: scores of the second tile of each pair.
-  __device__ __forceinline__ void add_tiles_second(int begin, int end) {
-    if (end - begin < 2) smem_.q_ring.release(q_, lane_);
-    RingPlace place = kv_;
-#pragma unroll 1
-    for (int tile = begin; tile < end; tile += 2) {
-      uint32_t weights[kSteps][4];
-      float s[kScores], shrink[2];
-      take_over(weights, shrink);
-      add_values(weights, shrink, place);
-      if (tile + 1 >= end) return;
-      place.advance();
-      multiply_keys(s, place);
-      if (tile + 3 >= end) smem_.q_ring.release(q_, lane_);
-      weigh(s, tile + 1, weights, shrink);
-      hand_over(weights);
-      add_values(weights, shrink, place);
-      place.advance();
-    }
-  }
-
-  /// s = Q K^T for the keys of a tile.
-  __device__ __forceinline__ void multiply_keys(float (&s)[kScores], const RingPlace& place) {
-    const hopper::SwizzledTile<> q(smem_.q, 0), keys(smem_.kv[place.stage()], 0);
-    smem_.kv_ring.parts[0].await_full(place);
+  /// s = Q K^T for the keys of the tile at kv_.
+  __device__ __forceinline__ void multiply_keys(float (&s)[kScores]) {
+    const hopper::SwizzledTile<> q(smem_.q, 0), keys(smem_.kv[kv_.stage()], 0);
+    smem_.kv_ring.parts[0].await_full(kv_);
     hopper::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4 * kChunks; ++k) {
       if (k == 4 * kHalfChunks) {
-        smem_.kv_ring.parts[1].await_full(place);
+        smem_.kv_ring.parts[1].await_full(kv_);
         hopper::wgmma_fence();
       }
       const uint32_t chunk = k / 4, inside = k % 4 * 32;
@@ -110,14 +82,13 @@ class TurnsConsumer {
     hopper::pin(s);
   }
 
-  /// o = o * shrink + P V for the keys of a tile and this team's half of the channels, which are released.
-  __device__ __forceinline__ void add_values(uint32_t (&weights)[kSteps][4], const float (&shrink)[2],
-                                             const RingPlace& place) {
+  /// o = o * shrink + P V for these keys and this team's half of the channels, which are released.
+  __device__ __forceinline__ void add_values(uint32_t (&weights)[kSteps][4], const float (&shrink)[2]) {
     auto& part = smem_.kv_ring.parts[team_];
-    const hopper::SwizzledTile<> values(smem_.kv[place.stage()] + team_ * kHalfChunks * kTileChunkBytes,
+    const hopper::SwizzledTile<> values(smem_.kv[kv_.stage()] + team_ * kHalfChunks * kTileChunkBytes,
                                         kTileChunkBytes);
     rescale(o_, shrink);
-    part.await_full(place);
+    part.await_full(kv_);
     hopper::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -128,7 +99,7 @@ class TurnsConsumer {
     hopper::wgmma_wait<0>();
     hopper::pin(o_);
     hopper::pin(weights);
-    part.release(place, lane_);
+    part.release(kv_, lane_);
   }
 
   /// Turns a tile's scores into weights. `shrink`: the factor for older weights.
@@ -149,12 +120,10 @@ class TurnsConsumer {
           make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]);
     }
     smem_.exchange.max[warp_ * 32 + lane_] = make_float2(rows_.max[0], rows_.max[1]);
-    pair_meets();
   }
 
   /// Takes the other team's weights. `shrink`: the factor for older weights.
   __device__ __forceinline__ void take_over(uint32_t (&weights)[kSteps][4], float (&shrink)[2]) {
-    pair_meets();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const uint4 w = smem_.exchange.weights[step][warp_ * 32 + lane_];
@@ -189,7 +158,7 @@ class TurnsConsumer {
   const int lane_;
   int team_, warp_;
   hopper::RingPlace<1> q_;
-  RingPlace kv_;
+  hopper::RingPlace<kShape.slots> kv_;
 
   LaneRows rows_;
   float o_[kTeamChannels / 2];
