@@ -315,6 +315,10 @@ class Gate {
                 const std::string& why) {
     const bool table = !o_.quiet && &side == &fresh_side_ && into.runs == 0;
     SideRun r = runs_.run(side, more, why, table ? GateRuns::Show::kAll : GateRuns::Show::kProgress);
+    if (r.exit_code == 6 && r.results.results.empty()) {
+      std::cerr << "gate: no case ran, so there is nothing to compare; exit code 6\n";
+      throw GateStop{6};
+    }
     for (const LoadedResult& result : r.results.results) {
       if (table && needs_attention(result.status)) told_.insert(result.name);
     }

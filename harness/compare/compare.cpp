@@ -160,7 +160,7 @@ void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, con
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
     if (!r->busy()) continue;
     row.note = fmt::format(
-        "{}, but others took the cores during {} of {} samples in {}: only a change whose whole interval lies beyond {} times could be told",
+        "{}, but others took the cores during {} of {} samples in {}: only a change by a factor of over {} (its whole interval) could be told",
         change_name(row.change), r->disturbed, r->samples_us.size(), side,
         digits(least_change(base, fresh, in_turns, most), 2));
     row.change = Change::kInconclusive;

@@ -74,8 +74,7 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
     if (most > kMostProbeMove * least) {
       return fmt::format(
           "the {} took {} us in BASE and {} us in NEW, more than {:g} times apart: other work slowed one side "
-          "more than the other, so the difference may not be the kernel's, and only a change whose whole interval lies beyond {} times "
-          "could be told; {}",
+          "more than the other, so the difference may not be the kernel's, and only a change by a factor of over {} (its whole interval) could be told; {}",
           name, digits(of_base->mean_us), digits(of_fresh->mean_us), kMostProbeMove, digits(counts, 2),
           advice);
     }
@@ -83,7 +82,7 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
       if (probe->most_us <= kMostProbeMove * probe->least_us) continue;
       return fmt::format(
           "the {} took {} to {} us in the runs of {}, more than {:g} times apart: other work slowed some runs "
-          "and not others, so the difference may not be the kernel's, and only a change whose whole interval lies beyond {} times could be told; "
+          "and not others, so the difference may not be the kernel's, and only a change by a factor of over {} (its whole interval) could be told; "
           "{}",
           name, digits(probe->least_us), digits(probe->most_us), side, kMostProbeMove, digits(counts, 2),
           advice);

@@ -10,6 +10,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/report/summary.h"
+#include "harness/verify/clues.h"
 #include "harness/verify/trait.h"
 
 namespace attnbench {
@@ -100,24 +101,30 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   return out;
 }
 
-/// "83 of 108 wrong cases look like: the causal mask is not applied"; empty if no clue occurs twice.
+/// "83 of 108 wrong cases look like: the causal mask is not applied"; empty if no clue occurs twice. A mistake that some
+/// cases make in a part of their rows is named only if no other clue occurs twice: another case may show it better.
 std::string commonest_clue(std::span<const Record> records) {
   constexpr std::string_view kStart = "looks like: ";
-  std::map<std::string, int> cases;
+  std::map<std::string, int> whole, in_part;
   int wrong = 0;
   for (const Record& r : records) {
     if (r.status != Status::kFail) continue;
     ++wrong;
     if (!r.check) continue;
     for (const std::string& clue : r.check->clues) {
+      if (!clue.starts_with(kStart)) continue;
       // The counts of a case are in brackets at the end.
-      if (clue.starts_with(kStart)) ++cases[clue.substr(kStart.size(), clue.rfind(" (") - kStart.size())];
+      const std::string mistake = clue.substr(kStart.size(), clue.rfind(" (") - kStart.size());
+      ++(mistake.ends_with(kInAPart) ? in_part : whole)[mistake];
     }
   }
-  const auto most = std::max_element(cases.begin(), cases.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == cases.end() || most->second < 2) return "";
-  return fmt::format("{} of {} wrong cases look like: {}", most->second, wrong, most->first);
+  for (const auto& cases : {whole, in_part}) {
+    const auto most = std::max_element(cases.begin(), cases.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most == cases.end() || most->second < 2) continue;
+    return fmt::format("{} of {} wrong cases look like: {}", most->second, wrong, most->first);
+  }
+  return "";
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a susp
 constexpr int64_t kValuesTried = 1 << 23;            ///< values of K and V to read for these rows, at most
 constexpr std::size_t kMostSuspects = 3;             ///< suspects that are named
 constexpr double kOfRounding = 1;                    ///< percent of O that rounding to 16 bits may explain
+constexpr double kLseOfRounding = 0.01;              ///< the same of the LSE
 
 std::string row_text(const reference::RowId& id) {
   return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
@@ -88,8 +89,11 @@ std::optional<double> typical_error(const std::vector<RowFinding>& rows) {
 std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every, bool lse_given) {
   int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0, no_key = 0, divided_by_0 = 0;
   int first = p.dim_v(), last = -1;
+  double lse_error = 0;
   for (const RowFinding& r : rows) {
     wrong += r.wrong();
+    if (r.wrong_lse && !(std::abs(r.lse - r.expected_lse) <= lse_error))
+      lse_error = std::abs(r.lse - r.expected_lse);
     in_o += r.wrong_o;
     in_lse += r.wrong_lse;
     nan += r.wrong() && r.nan;
@@ -108,8 +112,12 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
   std::string text =
       fmt::format("{} of {} rows {} {} wrong", wrong, rows.size(),
                   every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
+  const char* of_rounding =
+      error && *error < kOfRounding
+          ? ", by as little as rounding does: do q, scores, P or their sums have fewer digits than the kernel declares?"
+          : "";
   if (in_o == wrong && in_lse == wrong) {
-    text += ", in O and LSE";
+    text += fmt::format(", in O and LSE{}", of_rounding);
   } else if (!lse_given) {
     text += ", in O (no LSE is given)";
   } else if (in_lse == 0 && no_key == wrong) {
@@ -127,10 +135,11 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
   } else if (in_o == 0) {
     text += fmt::format(
         ", in the LSE alone; {} O is right, so look at what is written: the natural logarithm of the sum of weights, plus "
-        "the score that they are relative to",
-        their);
+        "the score that they are relative to{}",
+        their,
+        lse_error < kLseOfRounding ? " (it is off by as little as where rounded weights are summed)" : "");
   } else {
-    text += fmt::format(", {} in O and {} in the LSE", in_o, in_lse);
+    text += fmt::format(", {} in O and {} in the LSE{}", in_o, in_lse, of_rounding);
   }
   if (no_key > 0) {
     text += no_key < wrong ? fmt::format("; {} see no key", no_key)
@@ -310,9 +319,8 @@ class Clues {
       ++broken;
     }
     return fmt::format(
-        "looks like: {}, in a part of the rows (all {} wrong rows tried match this mistake; {} of {} right rows tried "
-        "do not)",
-        mistake, tried.wrong, broken, rows.size() - tried.wrong);
+        "looks like: {}{} (all {} wrong rows tried match this mistake; {} of {} right rows tried do not)",
+        mistake, kInAPart, tried.wrong, broken, rows.size() - tried.wrong);
   }
 
   std::string page(const Tried& tried) const {

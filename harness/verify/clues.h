@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/verify/row_findings.h"
 
 namespace attnbench {
+
+/// Ends the name of a mistake that the kernel makes in the wrong rows, while right rows would be wrong by it.
+inline constexpr std::string_view kInAPart = ", in a part of the rows";
 
 /// Sentences about the wrong rows of an attention case. They say how many rows are wrong, what distinguishes
 /// them from the right ones, whether they hold the results of other rows or multiples of the right results,

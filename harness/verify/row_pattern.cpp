@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -31,9 +32,32 @@ class Traits {
     positions();
     if (interval && !all_nan) ends_of_keys();
     keys_seen();
+    residues();
     low_scores();
     set_of("sequence", [](const RowFinding& r) { return r.id.seq; });
     return std::move(out_);
+  }
+
+  /// Names the places of the wrong rows, if these are few ranges of positions in few sequences.
+  std::string places() const {
+    constexpr std::size_t kMostSequences = 3, kMostCommas = 8;
+    std::map<int, std::set<int>> wrong;
+    int64_t count = 0;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong()) continue;
+      wrong[r.id.seq].insert(r.id.pos);
+      ++count;
+    }
+    if (count < 2 || 2 * count > std::ssize(rows_)) return "";  // the failure's first line names one
+    if (wrong.size() > kMostSequences) return "";
+    std::string text;
+    for (const auto& [seq, positions] : wrong) {
+      const std::vector<int> list(positions.begin(), positions.end());
+      text += fmt::format("{}{}pos {} of seq {}", text.empty() ? "" : "; ",
+                          text.empty() ? "the wrong rows are of " : "", ranges_text(list), seq);
+    }
+    if (std::count(text.begin(), text.end(), ',') > std::ptrdiff_t{kMostCommas}) return "";
+    return text;
   }
 
   /// Names the fewest keys that a wrong row sees, if more than one block of keys may have, and wrong rows are not among
@@ -41,15 +65,16 @@ class Traits {
   /// kernel that does not rescale.
   std::string longer_rows() const {
     constexpr int64_t kSmallestBlock = 8;
-    int64_t least = INT64_MAX;
+    int64_t least = INT64_MAX, wrong = 0;
     for (const RowFinding& r : rows_) {
       if (!r.wrong()) continue;
       if (r.nan) return "";  // read from somewhere, so not a question of arithmetic
       least = std::min(least, r.keys);
+      ++wrong;
     }
     if (least <= kSmallestBlock || least == INT64_MAX) return "";
     const auto longer = [least](const RowFinding& r) { return r.keys >= least; };
-    if (by_chance(longer)) return "";
+    if (by_chance(longer) || 4 * wrong < std::count_if(rows_.begin(), rows_.end(), longer)) return "";
     return fmt::format(
         "all wrong rows see {} keys or more, and rows with fewer keys are right: look at what happens from "
         "one block of keys to the next, such as rescaling O and the sum when the maximum grows",
@@ -140,12 +165,45 @@ class Traits {
         most > 0);
   }
 
-  /// True if wrong rows in random places may all have this trait of their number of keys, whose bound was taken from
-  /// the wrong rows. The heads of a token see as many keys, so tokens are counted. A mistake that has nothing to do
-  /// with the number of keys puts w wrong tokens of n among the w + r with fewest, or most, keys with the probability
-  /// 2 (w + r choose w) / (n choose w).
-  bool by_chance(const std::function<bool(const RowFinding&)>& has) const {
-    constexpr double kMost = 1e-3;  // some twenty traits are tried
+  /// Rows by their query, or by how many keys they see, modulo the size of a tile or page.
+  void residues() {
+    for (const int t : {16, 32, 64, 128})
+      residues_of(
+          t, [](const RowFinding& r) { return int64_t{r.id.pos}; }, "are query {0} of every {1}");
+    std::set<int> tiles = {16, 32, 64, 128};
+    if (p_.kv == KvSource::kPaged && p_.block_size > 1) tiles.insert(p_.block_size);
+    for (const int t : tiles)
+      residues_of(
+          t, [](const RowFinding& r) { return r.keys; }, "see a number of keys that is {0} modulo {1}");
+  }
+
+  template <typename Number>
+  void residues_of(int modulus, const Number& number, const char* text) {
+    std::set<int> wrong;
+    std::set<std::pair<int, int>> tokens;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong()) continue;
+      wrong.insert(static_cast<int>(number(r) % modulus));
+      tokens.emplace(r.id.seq, r.id.pos);
+    }
+    // There are many sets of residues to choose from: (modulus choose their number).
+    double sets = 1;
+    for (std::size_t i = 0; i < wrong.size(); ++i)
+      sets *= static_cast<double>(modulus - static_cast<int>(i)) / static_cast<double>(i + 1);
+    const auto has = [wrong, number, modulus](const RowFinding& r) {
+      return wrong.contains(static_cast<int>(number(r) % modulus));
+    };
+    if (2 * wrong.size() > static_cast<std::size_t>(modulus) || by_chance(has, sets)) return;
+    const std::vector<int> list(wrong.begin(), wrong.end());
+    out_.push_back({fmt::format(fmt::runtime(text), ranges_text(list), modulus), has});
+  }
+
+  /// True if wrong rows in random places may all have this trait, whose bound or set was taken from the wrong rows, one
+  /// of so many `ways`. The heads of a token have it alike, so tokens are counted. A mistake that has nothing to do
+  /// with the trait puts w wrong tokens of n among the w + r that have it with the probability
+  /// (w + r choose w) / (n choose w) for each way.
+  bool by_chance(const std::function<bool(const RowFinding&)>& has, double ways = 2) const {
+    constexpr double kMost = 1e-3;  // some thirty traits are tried
     std::set<std::pair<int, int>> wrong, with_trait, all;
     for (const RowFinding& r : rows_) {
       const std::pair token(r.id.seq, r.id.pos);
@@ -153,7 +211,7 @@ class Traits {
       if (r.wrong()) wrong.insert(token);
       if (has(r)) with_trait.insert(token);
     }
-    double p = 2;
+    double p = ways;
     for (std::size_t i = 0; i < wrong.size(); ++i)
       p *= static_cast<double>(with_trait.size() - i) / static_cast<double>(all.size() - i);
     return p > kMost;
@@ -197,7 +255,9 @@ std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows) {
   Traits traits(p, rows);
   const std::string told =
       telling_trait<RowFinding>(traits.all(), rows, "rows", [](const RowFinding& r) { return r.wrong(); });
-  return told.empty() ? traits.longer_rows() : told;
+  if (!told.empty()) return told;
+  const std::string longer = traits.longer_rows();
+  return longer.empty() ? traits.places() : longer;
 }
 
 }  // namespace attnbench

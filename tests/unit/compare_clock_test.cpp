@@ -58,8 +58,8 @@ TEST(CompareClock, ADisturbedProbeCallsNoFasterKernelSlower) {
   EXPECT_EQ(
       row.note,
       "the CPU test loop cores_us took 10477 us in BASE and 31.00 us in NEW, more than 2 times apart: other "
-      "work slowed one side more than the other, so the difference may not be the kernel's, and only a change whose whole interval lies beyond "
-      "1352 times could be told; run both sides again on a quiet machine, or in turns (gate --against or --against-plugin)");
+      "work slowed one side more than the other, so the difference may not be the kernel's, and only a change by a factor of over "
+      "1352 (its whole interval) could be told; run both sides again on a quiet machine, or in turns (gate --against or --against-plugin)");
   EXPECT_EQ(*row.base_us, 152927);
   EXPECT_EQ(*row.new_us, 16025);
   EXPECT_NEAR(*row.ratio, 0.107, 5e-4) << "as the clock told it";
@@ -184,7 +184,8 @@ TEST(CompareClock, InTurnsALoadHidesNoChangeFarBeyondIt) {
   const CompareRow equal = in_turns(1, quiet, one_sided);
   EXPECT_EQ(equal.change, Change::kInconclusive);
   EXPECT_GT(*equal.lo, 1.5) << "the load alone makes it longer";
-  EXPECT_THAT(equal.note, HasSubstr("only a change whose whole interval lies beyond 3.4 times could be told"))
+  EXPECT_THAT(equal.note,
+              HasSubstr("only a change by a factor of over 3.4 (its whole interval) could be told"))
       << "3 times the disturbance";
   EXPECT_EQ(in_turns(1, one_sided, quiet).change, Change::kInconclusive) << "nor is BASE slower";
   EXPECT_EQ(in_turns(1, one_sided, one_sided).change, Change::kSame);

@@ -162,8 +162,8 @@ TEST(ComparePace, CoresThatOthersTookTellNothing) {
   EXPECT_EQ(row.change, Change::kInconclusive);
   EXPECT_EQ(
       row.note,
-      "slower, but others took the cores during 21 of 40 samples in NEW: only a change whose whole interval lies beyond 1000 "
-      "times could be told");
+      "slower, but others took the cores during 21 of 40 samples in NEW: only a change by a factor of over 1000 (its whole "
+      "interval) could be told");
   LoadedResult slow = on_machine(1000, 1, 1, 3);
   slow.disturbed = 40;
   LoadedResult base = on_machine(100, 1, 1, 1);

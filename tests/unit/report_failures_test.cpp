@@ -59,6 +59,12 @@ TEST(ReportFailures, WhatMostOfThemLookLike) {
   records[2].check->clues = {"looks like: a (b) c (64 wrong rows tried)",
                              "looks like: d (1 wrong row tried)"};
   EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 2 of 3 wrong cases look like: a (b) c"));
+  for (Record& r : records)
+    r.check->clues.emplace_back("looks like: e, in a part of the rows (4 wrong rows tried)");
+  EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 2 of 3 wrong cases look like: a (b) c"));
+  records[2].check->clues.erase(records[2].check->clues.begin());
+  EXPECT_THAT(failure_patterns(records),
+              ElementsAre("cuda_simt: 3 of 3 wrong cases look like: e, in a part of the rows"));
 }
 
 TEST(ReportFailures, OfManyThoseOfLeastWorkAreShown) {

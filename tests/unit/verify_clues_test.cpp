@@ -446,6 +446,21 @@ TEST(Clues, AnErrorAsSmallAsThatOfRoundingIsCalledSo) {
               AllOf(HasSubstr("by as little as rounding does; their LSE is right"), HasSubstr("p_type")));
 }
 
+TEST(Clues, ScoresOfFewDigitsAreNoMissingRescale) {
+  const auto digits = [](double x) {  // 8 bits, as bf16 has them
+    int exponent = 0;
+    const double fraction = std::frexp(x, &exponent);
+    return std::ldexp(std::round(fraction * 256) / 256, exponent);
+  };
+  Case c = case_of(true);
+  c.params.seqs = {{60, 200}, {1, 33}};
+  const auto found =
+      clues(c, computed_by({.text = "", .score = [&](double x) { return digits(x / std::sqrt(32.0)); }}, c));
+  ASSERT_FALSE(found.empty());
+  EXPECT_THAT(found, Each(Not(HasSubstr("rescaled when"))));
+  EXPECT_THAT(found[0], HasSubstr("by as little as rounding does"));
+}
+
 TEST(Clues, LseOfBaseTwo) {
   const Case c = case_of(true);
   HostOutputs h = right_outputs(c);

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <functional>
 
 #include "tests/unit/clues_fixtures.h"
 
@@ -146,6 +147,40 @@ TEST(RowClues, WrongRowsThatAreAllLongLeadToTheStepBetweenBlocks) {
   }
   EXPECT_THAT(clues(c, h),
               Contains(StartsWith("all wrong rows see 65 keys or more, and rows with fewer keys are right")));
+}
+
+/// Clues about a packed, causal case in which head 1 is wrong where `wrong(pos, keys that the query sees)`.
+std::vector<std::string> clues_of_wrong(std::vector<SeqLen> seqs,
+                                        const std::function<bool(int, int)>& wrong) {
+  Case c = case_of(true);
+  c.params.kv = KvSource::kPacked;
+  c.params.seqs = std::move(seqs);
+  HostOutputs h = right_outputs(c);
+  for (const reference::RowId& id : reference::all_rows(problem_of(c))) {
+    const SeqLen len = c.params.seqs[static_cast<std::size_t>(id.seq)];
+    if (id.head != 1 || !wrong(id.pos, id.pos + len.k - len.q + 1)) continue;
+    for (int ch = 0; ch < 32; ++ch)
+      store_float(c.params.dtype, h.out.data(), (token_of(c, id) * 4 + 1) * 32 + ch, 3.0f);
+  }
+  return clues(c, h);
+}
+
+TEST(RowClues, QueriesOfATileAndNumbersOfKeysModuloATile) {
+  EXPECT_THAT(clues_of_wrong({{256, 256}}, [](int pos, int) { return pos % 64 >= 60; }),
+              Contains("all wrong rows, and 48 of 1008 right ones, are query 60 to 63 of every 64"));
+  EXPECT_THAT(
+      clues_of_wrong({{256, 256}}, [](int pos, int) { return pos % 64 >= 60 && pos >= 128; }),
+      Contains(AllOf(StartsWith("all wrong rows, and "), HasSubstr("are query 60 to 63 of every 64"))));
+  EXPECT_THAT(clues_of_wrong({{200, 245}, {100, 150}}, [](int, int keys) { return keys % 16 == 1; }),
+              Contains(HasSubstr("see a number of keys that is 1 modulo 16")));
+}
+
+TEST(RowClues, PlacesOfWrongRowsThatHaveNothingElseInCommon) {
+  const auto some = [](int pos, int) { return pos == 13 || pos == 57 || (pos >= 100 && pos < 103); };
+  const auto found = clues_of_wrong({{256, 256}}, some);
+  EXPECT_THAT(found, Contains("the wrong rows are of pos 13, 57, 100 to 102 of seq 0"));
+  EXPECT_THAT(found, Each(Not(HasSubstr("modulo")))) << "five tokens fit some residues by chance";
+  EXPECT_THAT(found, Each(Not(HasSubstr("one block of keys to the next")))) << "most longer rows are right";
 }
 
 TEST(RowClues, RowsThatWereNeverWritten) {
