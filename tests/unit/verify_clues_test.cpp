@@ -409,43 +409,6 @@ TEST(Clues, NoiseLooksLikeNothing) {
   EXPECT_THAT(found, Each(Not(HasSubstr("looks like"))));
 }
 
-TEST(Clues, FloatsThatWereConvertedToTheIntegersThatHoldTheBits) {
-  for (const DType dtype : {DType::kBf16, DType::kFp16}) {
-    Case c = case_of(true);
-    c.params.dtype = dtype;
-    HostOutputs h = right_outputs(c);
-    const auto elements = static_cast<int64_t>(h.out.size() / 2);
-    bool ones = false;
-    for (int64_t i = 0; i < elements; ++i) {
-      const auto bits = static_cast<int16_t>(load_float(dtype, h.out.data(), i));
-      ones = ones || bits != 0;
-      std::memcpy(h.out.data() + 2 * i, &bits, 2);
-    }
-    ASSERT_TRUE(ones) << "some results are 1 and more";
-    EXPECT_THAT(clues(c, h),
-                Contains(HasSubstr("looks like: results converted to integers, where the bits of " +
-                                   std::string(dtype_name(dtype)) + " are wanted")));
-    std::fill(h.out.begin(), h.out.end(), 0);
-    EXPECT_THAT(clues(c, h), Contains(std::string("O is 0 in all wrong rows")));
-  }
-}
-
-TEST(Clues, AnErrorAsSmallAsThatOfRoundingIsCalledSo) {
-  const Case c = case_of(true);
-  HostOutputs h = right_outputs(c);
-  const auto scaled = [&](float factor) {
-    HostOutputs other = h;
-    const auto elements = static_cast<int64_t>(h.out.size() / dtype_size(c.params.dtype));
-    for (int64_t i = 0; i < elements; ++i)
-      store_float(c.params.dtype, other.out.data(), i, load_float(c.params.dtype, h.out.data(), i) * factor);
-    return clues(c, other).at(0);
-  };
-  EXPECT_THAT(scaled(1.5f),
-              AllOf(HasSubstr("their LSE is right, so look at the values"), Not(HasSubstr("p_type"))));
-  EXPECT_THAT(scaled(0.992f),
-              AllOf(HasSubstr("by as little as rounding does; their LSE is right"), HasSubstr("p_type")));
-}
-
 TEST(Clues, ScoresOfFewDigitsAreNoMissingRescale) {
   const auto digits = [](double x) {  // 8 bits, as bf16 has them
     int exponent = 0;
