@@ -12,7 +12,7 @@ namespace attnbench::sm90_mla {
 struct Instance {
   DType dtype;
   int rows;       ///< room for query rows: a row tile
-  bool in_turns;  ///< keys are copied chunk by chunk (shape.cuh)
+  bool in_turns;  ///< keys are copied in two parts (params.h)
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t);
 };
 

@@ -24,8 +24,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     hopper::prefetch_map(maps.q);
-    hopper::prefetch_map(maps.rows);
-    hopper::prefetch_map(maps.tail);
+    for (int part = 0; part < (kShape.in_turns ? 2 : 1); ++part) {
+      hopper::prefetch_map(maps.keys[part].rows);
+      hopper::prefetch_map(maps.keys[part].tail);
+    }
     smem.init_barriers();
     hopper::fence_barrier_init();
   }

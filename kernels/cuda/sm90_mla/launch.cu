@@ -167,13 +167,18 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
 bool encode_maps(Maps* maps, const Instance& instance, const KernelParams& k, const AttentionParams& p) {
   const uint64_t row_bytes = p.k_stride_token * dtype_size(p.dtype_k);
   const uint64_t row_chunks = hopper::row_chunks_of(p, p.dtype_k, k.kv_rows, p.head_dim);
-  const uint32_t chunks = instance.in_turns ? 1 : kChunks;
   const void* keys = p.k != nullptr ? p.k : p.q;  // without keys the map is not used, but needs an address
-  return hopper::encode_q_map(&maps->q, p, k.tile_heads, k.tile_tokens) &&
-         hopper::encode_grouped_map(&maps->rows, p.dtype_k, keys, row_bytes, row_chunks, k.box_rows,
-                                    chunks) &&
-         hopper::encode_row_window_map(&maps->tail, p.dtype_k, keys, row_bytes, row_chunks,
-                                       hopper::kGroupRows, chunks);
+  bool done = hopper::encode_q_map(&maps->q, p, k.tile_heads, k.tile_tokens);
+  for (int part = 0; part < (instance.in_turns ? 2 : 1); ++part) {
+    const auto chunks = static_cast<uint32_t>(instance.in_turns ? part_chunks(part) : kChunks);
+    Maps::Keys& of_part = maps->keys[part];
+    done = done &&
+           hopper::encode_grouped_map(&of_part.rows, p.dtype_k, keys, row_bytes, row_chunks, k.box_rows,
+                                      chunks) &&
+           hopper::encode_row_window_map(&of_part.tail, p.dtype_k, keys, row_bytes, row_chunks,
+                                         hopper::kGroupRows, chunks);
+  }
+  return done;
 }
 
 KernelParams params_of(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/contract/attention_params.h"
+#include "kernels/contract/hd.h"
 #include "kernels/cuda/common/divisor.h"
 #include "kernels/cuda/common/kv_rows.h"
 
@@ -23,13 +24,21 @@ namespace attnbench::sm90_mla {
 inline constexpr int kKeyChannels = 576;
 inline constexpr int kValueChannels = 512;
 inline constexpr int kTileKeys = 64;
-inline constexpr int kChunks = kKeyChannels / 64;            ///< of 128 bytes, in a row
-inline constexpr int kHalfChunks = kValueChannels / 64 / 2;  ///< those of half of the values
+inline constexpr int kChunks = kKeyChannels / 64;  ///< of 128 bytes, in a row
+/// Where the teams take tiles in turns, chunks come in two parts: the left half of the values, and the others.
+ATTNBENCH_HD constexpr int part_chunks(int part) {
+  constexpr int kLeft = kValueChannels / 64 / 2;
+  return part == 0 ? kLeft : kChunks - kLeft;
+}
 
 /// Tensor maps of one launch. `rows` brings whole boxes of keys, `tail` eight keys of which the last ones may
-/// arrive as zeros (tensor_map.h). In turns, their boxes have one chunk.
+/// arrive as zeros (tensor_map.h). keys[0] brings all chunks, or in turns keys[p] those of part p.
 struct Maps {
-  CUtensorMap q, rows, tail;
+  struct Keys {
+    CUtensorMap rows, tail;
+  };
+  CUtensorMap q;
+  Keys keys[2];
 };
 
 /// By-value parameter of the kernel.

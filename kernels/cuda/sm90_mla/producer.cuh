@@ -176,7 +176,7 @@ class Producer {
       if (lane_ == 0) full.arrive_expecting(kShape.slot_bytes());
       __syncwarp();
       if (group >= 0 && group < kSlotGroups && (!whole || group * hopper::kGroupRows % p_.box_rows == 0)) {
-        load_rows(smem_.kv[kv_.stage()] + group * kShape.group_bytes(), chunk, row,
+        load_rows(maps_.keys[0], smem_.kv[kv_.stage()] + group * kShape.group_bytes(), chunk, row,
                   valid_keys(s, tile, whole), whole, full);
       }
       __syncwarp();
@@ -191,17 +191,18 @@ class Producer {
     const bool copies =
         lane_ < kTileKeys / hopper::kGroupRows && (!whole || lane_ * hopper::kGroupRows % p_.box_rows == 0);
     const int32_t valid = valid_keys(s, tile, whole);
-    uint8_t* const slot = smem_.kv[kv_.stage()] + lane_ * hopper::kGroupRows * hopper::kChunkBytes;
 #pragma unroll
-    for (int part = 0; part < kTeams; ++part) {
-      const int first = part == 0 ? 0 : kHalfChunks, last = part == 0 ? kHalfChunks : kChunks;
+    for (int part = 0; part < 2; ++part) {
       auto& ring = smem_.kv_ring.parts[part];
       ring.await_empty(kv_);
       auto& full = ring.full_at(kv_);
-      if (lane_ == 0) full.arrive_expecting((last - first) * kTileChunkBytes);
+      if (lane_ == 0) full.arrive_expecting(part_bytes(part));
       __syncwarp();
-      for (int c = first; c < last && copies; ++c)
-        load_rows(slot + c * kTileChunkBytes, chunk + c, row, valid, whole, full);
+      if (copies) {
+        load_rows(maps_.keys[part],
+                  smem_.kv[kv_.stage()] + part_offset(part) + lane_ * part_group_bytes(part),
+                  chunk + part * part_chunks(0), row, valid, whole, full);
+      }
       __syncwarp();
     }
     kv_.advance();
@@ -213,13 +214,14 @@ class Producer {
   }
 
   /// Loads a box of keys from `row` on, or eight of which the first `valid` exist.
-  __device__ __forceinline__ void load_rows(void* destination, int32_t chunk, int32_t row, int32_t valid,
-                                            bool whole, hopper::Mbarrier& full) const {
+  __device__ __forceinline__ static void load_rows(const Maps::Keys& maps, void* destination, int32_t chunk,
+                                                   int32_t row, int32_t valid, bool whole,
+                                                   hopper::Mbarrier& full) {
     if (whole) {
-      hopper::tma_load_once(destination, maps_.rows, {0, 0, chunk, 0, row}, full);
+      hopper::tma_load_once(destination, maps.rows, {0, 0, chunk, 0, row}, full);
     } else {
       const int32_t from = valid == 0 ? 0 : row;
-      hopper::tma_load_once(destination, maps_.tail,
+      hopper::tma_load_once(destination, maps.tail,
                             {0, hopper::kRowBound - valid, chunk, from + valid, hopper::kRowBound}, full);
     }
   }

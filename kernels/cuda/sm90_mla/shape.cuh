@@ -16,8 +16,8 @@ namespace attnbench::sm90_mla {
 /// [groups of 8 keys][9 chunks][8 keys][128 bytes] in the 128-byte swizzle, whatever the size of the copies
 /// that fill it. Queries lie as [9 chunks][rows][128 bytes].
 ///
-/// Where the teams take tiles in turns, a slot holds a tile, as [9 chunks][64 keys][128 bytes], in two parts:
-/// the left half of the values, and the other chunks.
+/// Where the teams take tiles in turns, a slot holds the two parts of a tile (params.h), one after the other,
+/// each as [groups of 8 keys][its chunks][8 keys][128 bytes].
 struct Shape {
   DType dtype;
   int rows;               ///< room for query rows: 16 or 64
@@ -34,7 +34,15 @@ struct Shape {
   ATTNBENCH_HD constexpr int q_bytes() const { return rows * kKeyChannels * 2; }
 };
 
-inline constexpr int kTileChunkBytes = kTileKeys * hopper::kChunkBytes;  ///< of a chunk of a tile
+inline constexpr uint32_t kChunkStep =
+    hopper::kGroupRows * hopper::kChunkBytes;  ///< to the next chunk of a group
+
+/// Of part `part` of a tile: bytes of a group of keys, and where the part lies in its slot.
+ATTNBENCH_HD constexpr int part_group_bytes(int part) { return part_chunks(part) * kChunkStep; }
+ATTNBENCH_HD constexpr int part_bytes(int part) {
+  return kTileKeys / hopper::kGroupRows * part_group_bytes(part);
+}
+ATTNBENCH_HD constexpr int part_offset(int part) { return part == 0 ? 0 : part_bytes(0); }
 
 /// Two warpgroups of consumers, then a warpgroup of which the first warp is the producer. The others end at
 /// once: registers are handed from one warpgroup to another only as a whole.

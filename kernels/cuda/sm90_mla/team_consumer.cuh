@@ -13,7 +13,6 @@ class TeamConsumer {
   static constexpr int kDepth = kKeyChannels / 16;        ///< steps of 16 channels of a product with keys
   static constexpr int kSteps = kShape.slot_keys() / 16;  ///< steps of 16 keys of a product with values
   static constexpr int kTeamChannels = kValueChannels / kTeams;  ///< of O
-  static constexpr uint32_t kChunkStep = hopper::kGroupRows * hopper::kChunkBytes;
 
  public:
   __device__ __forceinline__ TeamConsumer(const KernelParams& p, SharedMemory<kShape>& smem,

@@ -14,7 +14,6 @@ class TurnsConsumer {
   static constexpr int kScores = kTileKeys / 2;  ///< of a lane
   static constexpr int kSteps = kTileKeys / 16;  ///< steps of 16 keys of a product with values
   static constexpr int kTeamChannels = kValueChannels / kTeams;  ///< of O
-  static constexpr uint32_t kGroupBytes = hopper::kGroupRows * hopper::kChunkBytes;
 
  public:
   __device__ __forceinline__ TurnsConsumer(const KernelParams& p, SharedMemory<kShape>& smem,
@@ -64,31 +63,47 @@ class TurnsConsumer {
 
   /// s = Q K^T for the keys of the tile at kv_.
   __device__ __forceinline__ void multiply_keys(float (&s)[kScores]) {
-    const hopper::SwizzledTile<> q(smem_.q, 0), keys(smem_.kv[kv_.stage()], 0);
-    smem_.kv_ring.parts[0].await_full(kv_);
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4 * kChunks; ++k) {
-      if (k == 4 * kHalfChunks) {
-        smem_.kv_ring.parts[1].await_full(kv_);
-        hopper::wgmma_fence();
-      }
-      const uint32_t chunk = k / 4, inside = k % 4 * 32;
-      hopper::Wgmma<kTileKeys>::template from_shared<kType>(s, q.at(chunk * kShape.q_chunk_bytes() + inside),
-                                                            keys.at(chunk * kTileChunkBytes + inside), k > 0);
-    }
+    const hopper::SwizzledTile<> q(smem_.q, 0);
+    multiply_part<0>(s, q);
+    multiply_part<1>(s, q);
     hopper::wgmma_commit();
     hopper::wgmma_wait<0>();
     hopper::pin(s);
   }
 
-  /// o = o * shrink + P V for these keys and this team's half of the channels, which are released.
+  template <int kPart>
+  __device__ __forceinline__ void multiply_part(float (&s)[kScores], const hopper::SwizzledTile<>& q) {
+    const hopper::SwizzledTile<part_group_bytes(kPart)> keys(smem_.kv[kv_.stage()] + part_offset(kPart), 0);
+    smem_.kv_ring.parts[kPart].await_full(kv_);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4 * part_chunks(kPart); ++k) {
+      const uint32_t chunk = k / 4, inside = k % 4 * 32;
+      hopper::Wgmma<kTileKeys>::template from_shared<kType>(
+          s, q.at((kPart * part_chunks(0) + chunk) * kShape.q_chunk_bytes() + inside),
+          keys.at(chunk * kChunkStep + inside), kPart + k > 0);
+    }
+  }
+
+  /// o = o * shrink + P V for these keys and this team's half of the channels, which is released.
   __device__ __forceinline__ void add_values(uint32_t (&weights)[kSteps][4], const float (&shrink)[2]) {
-    auto& part = smem_.kv_ring.parts[team_];
-    const hopper::SwizzledTile<> values(smem_.kv[kv_.stage()] + team_ * kHalfChunks * kTileChunkBytes,
-                                        kTileChunkBytes);
     rescale(o_, shrink);
-    part.await_full(kv_);
+    smem_.kv_ring.parts[team_].await_full(kv_);
+    if (team_ == 0) {
+      add_part<0>(weights);
+    } else {
+      add_part<1>(weights);
+    }
+    hopper::wgmma_wait<0>();
+    hopper::pin(o_);
+    hopper::pin(weights);
+    smem_.kv_ring.parts[team_].release(kv_, lane_);
+  }
+
+  template <int kPart>
+  __device__ __forceinline__ void add_part(const uint32_t (&weights)[kSteps][4]) {
+    constexpr int kGroupBytes = part_group_bytes(kPart);
+    const hopper::SwizzledTile<kGroupBytes> values(smem_.kv[kv_.stage()] + part_offset(kPart), kChunkStep);
     hopper::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -96,10 +111,6 @@ class TurnsConsumer {
                                                                    values.at(step * 2 * kGroupBytes), 1);
     }
     hopper::wgmma_commit();
-    hopper::wgmma_wait<0>();
-    hopper::pin(o_);
-    hopper::pin(weights);
-    part.release(kv_, lane_);
   }
 
   /// Turns a tile's scores into weights. `shrink`: the factor for older weights.
