@@ -256,8 +256,7 @@ const Kernel kAttention{
     .abi_version = kKernelAbiVersion,
     .flags = kDeterministic,
     .name = "sm90_mla",
-    .summary =
-        "Hopper decode of latent (MLA) caches: each row is read once as key and value; wgmma, clusters",
+    .summary = "Hopper decode of latent (MLA) caches: each row is read once as key and value; wgmma",
     .shapes =
         "head_dim 576, head_dim_v 512 as a view of K; block_size a multiple of 16; up to 512 query rows per "
         "KV head",

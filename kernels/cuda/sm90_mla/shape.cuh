@@ -34,8 +34,8 @@ struct Shape {
   ATTNBENCH_HD constexpr int q_bytes() const { return rows * kKeyChannels * 2; }
 };
 
-inline constexpr uint32_t kChunkStep =
-    hopper::kGroupRows * hopper::kChunkBytes;  ///< to the next chunk of a group
+/// Bytes to the next chunk of a group of keys.
+inline constexpr uint32_t kChunkStep = hopper::kGroupRows * hopper::kChunkBytes;
 
 /// Of part `part` of a tile: bytes of a group of keys, and where the part lies in its slot.
 ATTNBENCH_HD constexpr int part_group_bytes(int part) { return part_chunks(part) * kChunkStep; }
@@ -91,7 +91,6 @@ struct TurnsExchange {
 /// scores are there, for which both parts were needed.
 template <int kStages>
 struct TileRing {
-  using Place = hopper::RingPlace<kStages>;
   hopper::Ring<kStages> parts[kTeams];
 
   __device__ void init(int stage, uint32_t readers) {

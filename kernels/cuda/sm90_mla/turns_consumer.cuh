@@ -3,7 +3,7 @@
 // hands its weights to the other, and adds the products of all tiles with its half of the channels of V.
 #pragma once
 
-#include "kernels/cuda/sm90_mla/products.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/sm90_mla/rows.cuh"
 
 namespace attnbench::sm90_mla {
