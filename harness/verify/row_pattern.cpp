@@ -180,11 +180,8 @@ class Traits {
   template <typename Number>
   void residues_of(int modulus, const Number& number, const char* text) {
     std::set<int> wrong;
-    std::set<std::pair<int, int>> tokens;
     for (const RowFinding& r : rows_) {
-      if (!r.wrong()) continue;
-      wrong.insert(static_cast<int>(number(r) % modulus));
-      tokens.emplace(r.id.seq, r.id.pos);
+      if (r.wrong()) wrong.insert(static_cast<int>(number(r) % modulus));
     }
     // There are many sets of residues to choose from: (modulus choose their number).
     double sets = 1;
