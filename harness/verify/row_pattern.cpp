@@ -250,10 +250,10 @@ std::string ranges_text(std::span<const int> numbers) {
 
 std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows) {
   Traits traits(p, rows);
-  const std::string told =
+  std::string told =
       telling_trait<RowFinding>(traits.all(), rows, "rows", [](const RowFinding& r) { return r.wrong(); });
   if (!told.empty()) return told;
-  const std::string longer = traits.longer_rows();
+  std::string longer = traits.longer_rows();
   return longer.empty() ? traits.places() : longer;
 }
 
