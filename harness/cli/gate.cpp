@@ -352,6 +352,12 @@ class Gate {
   }
 
   void say_what_is_ahead(double turn_s) const {
+    const double first_s = runs_.seconds() + turn_s * (runs_.planned() - runs_.finished());
+    if (o_.max_time_s && first_s > *o_.max_time_s) {
+      std::cerr << fmt::format(
+          "gate: the first round takes about {}, longer than --max-time: it is finished all the same\n",
+          duration_text(first_s));
+    }
     if (o_.quiet) return;
     const int rounds = o_.no_time ? 0 : rerun_rounds(policy_, base_.results);
     Ahead ahead = ahead_of_turns(o_, runs_, turn_s);

@@ -243,10 +243,10 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
   }
   std::string text;
   for (const auto& [change, n] : failing) {
-    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", cases_text(n),
+    const bool open = change == Change::kInconclusive;
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", cases_text(n + (open ? not_slower : 0)),
                         change == Change::kError ? "with an " : "", change_name(change));
-    if (change == Change::kInconclusive && not_slower > 0)
-      text += fmt::format(" ({} more cannot be slower)", not_slower);
+    if (open && not_slower > 0) text += fmt::format(", of which {} cannot be slower", not_slower);
   }
   if (!text.empty()) return text;
   if (exit_code == 6) return "nothing was compared";

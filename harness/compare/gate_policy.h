@@ -122,7 +122,7 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
 int gate_exit_code(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,
                    const GateSide& fresh);
 
-/// What the gate found, for people: "1 case slower, 2 cases inconclusive (1 more cannot be slower)". Names all kinds of rows for which
+/// What the gate found, for people: "1 case slower, 3 cases inconclusive, of which 1 cannot be slower". Names all kinds of rows for which
 /// the exit code is not 0.
 std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,
                          int exit_code);

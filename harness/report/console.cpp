@@ -119,8 +119,9 @@ void print_failures(std::ostream& out, std::span<const Record> records, const Co
   const auto all = std::count_if(records.begin(), records.end(),
                                  [](const Record& r) { return needs_attention(r.status); });
   if (static_cast<std::size_t>(all) > shown.size()) {
-    out << fmt::format("\nThese are the {} with the least work of {}; the report has the others' reasons.\n",
-                       shown.size(), all);
+    out << fmt::format(
+        "\nThese are {} of {}, of each kind those with the least work; the report has the others' reasons.\n",
+        shown.size(), all);
   }
   const std::vector<std::string> patterns = failure_patterns(records);
   if (!patterns.empty()) out << '\n';

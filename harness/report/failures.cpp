@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -101,11 +103,14 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   return out;
 }
 
-/// "83 of 108 wrong cases look like: the causal mask is not applied"; empty if no clue occurs twice. A mistake that some
-/// cases make in a part of their rows is named only if no other clue occurs twice: another case may show it better.
+/// "83 of 108 wrong cases look like: the causal mask is not applied"; empty if no clue occurs twice. Cases that make a
+/// mistake in a part of their rows count for it, too.
 std::string commonest_clue(std::span<const Record> records) {
   constexpr std::string_view kStart = "looks like: ";
-  std::map<std::string, int> whole, in_part;
+  struct Count {
+    int cases = 0, whole = 0;
+  };
+  std::map<std::string, Count> mistakes;
   int wrong = 0;
   for (const Record& r : records) {
     if (r.status != Status::kFail) continue;
@@ -114,17 +119,50 @@ std::string commonest_clue(std::span<const Record> records) {
     for (const std::string& clue : r.check->clues) {
       if (!clue.starts_with(kStart)) continue;
       // The counts of a case are in brackets at the end.
-      const std::string mistake = clue.substr(kStart.size(), clue.rfind(" (") - kStart.size());
-      ++(mistake.ends_with(kInAPart) ? in_part : whole)[mistake];
+      std::string mistake = clue.substr(kStart.size(), clue.rfind(" (") - kStart.size());
+      const bool in_part = mistake.ends_with(kInAPart);
+      if (in_part) mistake.resize(mistake.size() - kInAPart.size());
+      Count& count = mistakes[mistake];
+      ++count.cases;
+      count.whole += !in_part;
     }
   }
-  for (const auto& cases : {whole, in_part}) {
-    const auto most = std::max_element(cases.begin(), cases.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (most == cases.end() || most->second < 2) continue;
-    return fmt::format("{} of {} wrong cases look like: {}", most->second, wrong, most->first);
+  const auto most = std::max_element(mistakes.begin(), mistakes.end(), [](const auto& a, const auto& b) {
+    return a.second.cases < b.second.cases;
+  });
+  if (most == mistakes.end() || most->second.cases < 2) return "";
+  return fmt::format("{} of {} wrong cases look like: {}{}", most->second.cases, wrong, most->first,
+                     2 * most->second.whole < most->second.cases ? kInAPart : "");
+}
+
+/// "94 of 141 wrong cases give other numbers in a second launch: a race"; empty unless it is most of them. What such
+/// cases have in common besides is chance.
+std::string race(std::span<const Record> records) {
+  int wrong = 0, races = 0;
+  for (const Record& r : records) {
+    if (r.status != Status::kFail) continue;
+    ++wrong;
+    races += r.check &&
+             std::any_of(r.check->clues.begin(), r.check->clues.end(),
+                         [](const std::string& clue) { return clue.find(kARace) != std::string::npos; });
   }
-  return "";
+  if (2 * races <= wrong) return "";
+  return fmt::format("{} of {} wrong cases give other numbers in a second launch: {}", races, wrong, kARace);
+}
+
+/// What failures of one kind have in common: the status, an invariant, and the first trait or guess of the clues, without
+/// its numbers.
+std::string kind_of(const Record& r) {
+  std::string kind = status_name(r.status);
+  if (r.reason.starts_with("invariant ")) kind += r.reason.substr(0, r.reason.find(' ', 10));
+  if (!r.check) return kind;
+  const auto told = std::find_if(r.check->clues.begin(), r.check->clues.end(), [](const std::string& clue) {
+    return clue.starts_with("all wrong rows") || clue.starts_with("looks like");
+  });
+  if (told == r.check->clues.end()) return kind;
+  std::copy_if(told->begin(), told->end(), std::back_inserter(kind),
+               [](char c) { return std::isdigit(static_cast<unsigned char>(c)) == 0; });
+  return kind;
 }
 
 }  // namespace
@@ -138,7 +176,21 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
   const auto work = [](const Record* r) { return cost_of(r->item).flop + cost_of(r->item).bytes; };
   std::stable_sort(out.begin(), out.end(),
                    [&](const Record* a, const Record* b) { return work(a) < work(b); });
-  out.resize(most);
+  std::map<std::string, std::vector<const Record*>> by_kind;
+  for (const Record* r : out) by_kind[kind_of(*r)].push_back(r);
+  std::vector<std::vector<const Record*>> kinds;
+  for (auto& [name, of] : by_kind) kinds.push_back(std::move(of));
+  // Errors first, then what is most frequent.
+  std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
+    const bool a_fails = a.front()->status == Status::kFail, b_fails = b.front()->status == Status::kFail;
+    return a_fails != b_fails ? b_fails : a.size() > b.size();
+  });
+  out.clear();
+  for (std::size_t i = 0; out.size() < most; ++i) {
+    for (const auto& of : kinds) {
+      if (i < of.size() && out.size() < most) out.push_back(of[i]);
+    }
+  }
   std::sort(out.begin(), out.end());  // restore the order of the records
   return out;
 }
@@ -160,6 +212,10 @@ std::vector<std::string> failure_patterns(std::span<const Record> records) {
     const auto wrong = std::count_if(judged.begin(), judged.end(),
                                      [](const Record& r) { return r.status == Status::kFail; });
     if (wrong < 2) continue;
+    if (std::string racy = race(judged); !racy.empty()) {
+      out.push_back(kernel + ": " + std::move(racy));
+      continue;
+    }
     const std::string told = telling_trait<Record>(traits_of(judged), judged, "cases",
                                                    [](const Record& r) { return r.status == Status::kFail; });
     if (!told.empty()) out.push_back(fmt::format("{}: {}", kernel, told));

@@ -27,9 +27,6 @@ constexpr double kMostLaunchSeconds = 5;
 /// Whether kernels of the op declare a type of P.
 bool has_p(Op op) { return op == Op::kAttention || op == Op::kAttentionBackward; }
 
-constexpr const char* kRace =
-    "a race, or memory that the kernel reads before it writes it, or outside of all buffers";
-
 /// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
 /// shows, in words. Leaves the outputs of the second launch.
 std::string second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
@@ -41,13 +38,13 @@ std::string second_launch(const WorkItem& work, Workload& workload, Launcher& la
     if (workload.outputs_digest() == digest) return "";
     const HostOutputs second = launcher.outputs(workload);
     const Verdict again = verify(workload, second, launcher.numerics(), check);
-    if (again.pass) return std::string("a second launch on the same inputs was right: ") + kRace;
+    if (again.pass) return std::string("a second launch on the same inputs was right: ") + kARace;
     if (!(work.kernel->flags & kDeterministic))
       return "a second launch on the same inputs was wrong in other bits, which this kernel does not promise to repeat";
     const auto where =
         has_p(work.item->params.op) ? first_difference(*work.item, first, second) : std::nullopt;
     return fmt::format("a second launch on the same inputs gave other numbers{}: {}",
-                       where ? " (" + *where + ")" : "", kRace);
+                       where ? " (" + *where + ")" : "", kARace);
   } catch (const std::exception& e) {  // the first launch's verdict stands
     return fmt::format("a second launch on the same inputs failed: {}", e.what());
   }

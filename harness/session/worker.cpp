@@ -108,9 +108,13 @@ class Server {
         m.at("index").get<int64_t>()};
     bound_memory(*device_);
     bool lost = false;
-    set_in_hand(in_hand_text(work, options_));
-    const Record record = run_item(work, *device_, options_, lost, {},
-                                   [](const Reached& reached) { tell(phase_message(reached)); });
+    const std::string in_hand = in_hand_text(work, options_);
+    set_in_hand(in_hand);
+    const Record record = run_item(work, *device_, options_, lost, {}, [&](const Reached& reached) {
+      if (reached.phase == Phase::kInvariant)
+        set_in_hand("invariant " + reached.invariant + " of " + in_hand);
+      tell(phase_message(reached));
+    });
     set_in_hand("");
     std::fflush(nullptr);  // what a kernel printed belongs to this case
     if (record.time && !lost && options_.wants_ceilings()) tell_ceilings();  // perhaps measured again

@@ -288,7 +288,10 @@ class Clues {
       const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
       const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
       if (const auto broken = std::count_if(rows.begin(), rows.end(), wrong); broken > 0) {
-        if (partial_.empty()) partial_ = part_of_rows(tried, rows, s.text);
+        if (broken < partial_broken_ && explains_wrong_rows(tried, rows)) {
+          partial_broken_ = broken;
+          partial_ = part_of_rows(tried, s.text, broken);
+        }
         continue;
       }
       if (++matching > kMostSuspects) continue;
@@ -303,24 +306,22 @@ class Clues {
                    " cannot be told apart on these rows; a case with other lengths or heads may tell");
   }
 
-  /// A mistake that the kernel makes in the wrong rows alone. `rows`: what it makes of the rows that were tried.
-  static std::string part_of_rows(const Tried& tried, const std::vector<RowFinding>& rows,
-                                  const std::string& mistake) {
+  /// Whether a mistake makes the wrong rows what they are. `rows`: what it makes of the rows that were tried.
+  static bool explains_wrong_rows(const Tried& tried, const std::vector<RowFinding>& rows) {
     constexpr std::size_t kFewest = 4;  // fewer may match by chance
-    if (tried.wrong < kFewest) return "";
-    const auto is_wrong_one = [&](const RowFinding& r) {
-      return std::any_of(tried.rows.begin(), tried.rows.begin() + static_cast<std::ptrdiff_t>(tried.wrong),
-                         [&](const reference::RowId& id) { return same_row(id, r.id); });
-    };
-    int64_t broken = 0;
-    for (const RowFinding& r : rows) {
-      if (!r.wrong_o) continue;
-      if (is_wrong_one(r)) return "";
-      ++broken;
-    }
+    return tried.wrong >= kFewest && std::none_of(rows.begin(), rows.end(), [&](const RowFinding& r) {
+             return r.wrong_o && std::any_of(tried.rows.begin(),
+                                             tried.rows.begin() + static_cast<std::ptrdiff_t>(tried.wrong),
+                                             [&](const reference::RowId& id) { return same_row(id, r.id); });
+           });
+  }
+
+  /// A mistake that the kernel makes in the wrong rows alone, as so many right ones would be `broken` by it.
+  static std::string part_of_rows(const Tried& tried, const std::string& mistake, std::ptrdiff_t broken) {
     return fmt::format(
-        "looks like: {}{} (all {} wrong rows tried match this mistake; {} of {} right rows tried do not)",
-        mistake, kInAPart, tried.wrong, broken, rows.size() - tried.wrong);
+        "looks like: {}{} (all {} wrong rows tried match this mistake, which would make {} of the {} right rows tried "
+        "wrong, too)",
+        mistake, kInAPart, tried.wrong, broken, tried.rows.size() - tried.wrong);
   }
 
   std::string page(const Tried& tried) const {
@@ -434,7 +435,9 @@ class Clues {
   CaseInputs inputs_;
   std::vector<RowFinding> rows_;
   std::vector<reference::RowId> right_, wrong_o_;  ///< wrong_o_: rows without NaN only
-  std::string partial_;  ///< of the first mistake that explains the wrong rows, but breaks right ones
+  /// Of the mistake that explains the wrong rows and breaks the fewest right ones, and how many.
+  std::string partial_;
+  std::ptrdiff_t partial_broken_ = PTRDIFF_MAX;
   std::vector<std::string> out_;
 };
 

@@ -12,6 +12,10 @@ namespace attnbench {
 /// Ends the name of a mistake that the kernel makes in the wrong rows, while right rows would be wrong by it.
 inline constexpr std::string_view kInAPart = ", in a part of the rows";
 
+/// What it is if a second launch on the same inputs gives other results.
+inline constexpr const char* kARace =
+    "a race, or memory that the kernel reads before it writes it, or outside of all buffers";
+
 /// Sentences about the wrong rows of an attention case. They say how many rows are wrong, what distinguishes
 /// them from the right ones, whether they hold the results of other rows or multiples of the right results,
 /// and which known mistakes (suspects.h) give these results within the tolerance. Empty if no single row is

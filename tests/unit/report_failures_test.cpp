@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "harness/report/console.h"
+#include "harness/verify/clues.h"
 #include "tests/unit/record_fixtures.h"
 
 namespace attnbench {
@@ -61,10 +62,39 @@ TEST(ReportFailures, WhatMostOfThemLookLike) {
   EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 2 of 3 wrong cases look like: a (b) c"));
   for (Record& r : records)
     r.check->clues.emplace_back("looks like: e, in a part of the rows (4 wrong rows tried)");
-  EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 2 of 3 wrong cases look like: a (b) c"));
-  records[2].check->clues.erase(records[2].check->clues.begin());
   EXPECT_THAT(failure_patterns(records),
               ElementsAre("cuda_simt: 3 of 3 wrong cases look like: e, in a part of the rows"));
+  for (Record& r : records) r.check->clues = {"looks like: e (4 wrong rows tried)"};
+  records[0].check->clues = {"looks like: e, in a part of the rows (4 wrong rows tried)"};
+  EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 3 of 3 wrong cases look like: e"));
+}
+
+TEST(ReportFailures, ARaceIsNamedAloneWhereMostOfThemAreOne) {
+  std::vector<Record> records(3, not_passing("f", Status::kFail, "wrong"));
+  for (Record& r : records) {
+    r.check.emplace();
+    r.check->clues = {"looks like: rows change places (2 wrong rows tried)"};
+  }
+  records[0].check->clues.emplace_back(
+      std::string("a second launch on the same inputs gave other numbers: ") + kARace);
+  EXPECT_THAT(failure_patterns(records), ElementsAre(HasSubstr("rows change places")));
+  records[1].check->clues.push_back(records[0].check->clues.back());
+  EXPECT_THAT(
+      failure_patterns(records),
+      ElementsAre(std::string("cuda_simt: 2 of 3 wrong cases give other numbers in a second launch: ") +
+                  kARace));
+}
+
+TEST(ReportFailures, EveryKindIsShownAndErrorsFirst) {
+  std::vector<Record> records = grouped_paged_fail(false);
+  for (Record& r : records) r.status = Status::kFail;
+  records[2].status = Status::kError;  // of much work
+  records[4].check.emplace().clues = {"all wrong rows, and no right ones, see 33 keys or more"};
+  const auto shown = simplest_failures(records, 4);
+  ASSERT_EQ(shown.size(), 4u);
+  EXPECT_EQ(shown[0], &records[2]);
+  EXPECT_EQ(shown[1], &records[4]);
+  EXPECT_EQ(shown[3]->item.id, "case23");
 }
 
 TEST(ReportFailures, OfManyThoseOfLeastWorkAreShown) {
@@ -80,7 +110,8 @@ TEST(ReportFailures, OfManyThoseOfLeastWorkAreShown) {
   print_console(out, records, {});
   EXPECT_THAT(
       out.str(),
-      HasSubstr("\nThese are the 10 with the least work of 24; the report has the others' reasons.\n"));
+      HasSubstr(
+          "\nThese are 10 of 24, of each kind those with the least work; the report has the others' reasons.\n"));
   EXPECT_THAT(out.str(), HasSubstr("\nfail case14/cuda_simt\n"));
   EXPECT_THAT(out.str(), Not(HasSubstr("\nfail case13/cuda_simt\n")));
 }

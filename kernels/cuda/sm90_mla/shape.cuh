@@ -37,7 +37,7 @@ struct Shape {
 /// Bytes to the next chunk of a group of keys.
 inline constexpr uint32_t kChunkStep = hopper::kGroupRows * hopper::kChunkBytes;
 
-/// Of part `part` of a tile: bytes of a group of keys, and where the part lies in its slot.
+/// Bytes of a group of keys in part `part` of a tile, of the whole part, and where it lies in its slot.
 ATTNBENCH_HD constexpr int part_group_bytes(int part) { return part_chunks(part) * kChunkStep; }
 ATTNBENCH_HD constexpr int part_bytes(int part) {
   return kTileKeys / hopper::kGroupRows * part_group_bytes(part);
