@@ -101,16 +101,16 @@ TEST_F(MlaOf, TheWorkspaceFollowsFromMaxima) {
   const LaunchContext context{.compute_capability = 90, .multiprocessors = 132};
   op.attention.max_seqlen_k = 64;
   op.attention.batch = 1;
-  const std::size_t two_parts = kernel_->workspace_bytes(&op, &context);
-  // A tile, and a unit for its beginning, in two parts of four pairs of blocks, one for each token: two partial
-  // results of 128 rows for every block, with 256 channels and an LSE each.
-  EXPECT_GE(two_parts, std::size_t{2} * 2 * 8 * 128 * (256 + 1) * sizeof(float));
+  const std::size_t five_parts = kernel_->workspace_bytes(&op, &context);
+  // A tile, and four units for its beginning, in five parts of eight lines, two for each token: two partial
+  // results of 64 rows for every block, with 512 channels and an LSE each.
+  EXPECT_GE(five_parts, std::size_t{2} * 5 * 8 * 64 * (512 + 1) * sizeof(float));
   op.attention.max_seqlen_k = 100000;
   op.attention.batch = 300;
   // As many parts as multiprocessors allow: 132 / 8.
-  EXPECT_EQ(kernel_->workspace_bytes(&op, &context) / (two_parts / 2), 16U);
+  EXPECT_EQ(kernel_->workspace_bytes(&op, &context) / (five_parts / 5), 16U);
   op.attention.batch = 600;
-  EXPECT_EQ(kernel_->workspace_bytes(&op, &context) / (two_parts / 2), 16U);
+  EXPECT_EQ(kernel_->workspace_bytes(&op, &context) / (five_parts / 5), 16U);
 }
 
 }  // namespace
