@@ -435,7 +435,7 @@ class Clues {
   CaseInputs inputs_;
   std::vector<RowFinding> rows_;
   std::vector<reference::RowId> right_, wrong_o_;  ///< wrong_o_: rows without NaN only
-  /// Of the mistake that explains the wrong rows and breaks the fewest right ones, and how many.
+  /// The mistake that explains the wrong rows and breaks the fewest right ones, and how many it breaks.
   std::string partial_;
   std::ptrdiff_t partial_broken_ = PTRDIFF_MAX;
   std::vector<std::string> out_;
