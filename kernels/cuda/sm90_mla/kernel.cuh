@@ -67,8 +67,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
   config.attrs = &cooperative;
-  config.numAttrs =
-      p.parts > 1 ? 1 : 0;  // blocks that wait for others (merge.cuh) must all be resident at once
+  // Blocks that wait for others (merge.cuh) must all be resident at once.
+  config.numAttrs = p.parts > 1 ? 1 : 0;
   return cudaLaunchKernelEx(&config, mla_kernel<Choice>, maps, p);
 }
 

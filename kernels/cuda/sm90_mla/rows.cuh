@@ -164,6 +164,45 @@ __device__ __forceinline__ void pack_weights(const float (&s)[8 * kSteps], uint3
   }
 }
 
+/// Leaves the operand of lane `lane` of a team for the other team. It lies in the order of registers.
+template <int kSteps>
+__device__ __forceinline__ void leave_weights(uint4 (&place)[kSteps][32 * 4], int lane,
+                                              const uint32_t (&weights)[kSteps][4]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+    place[step][lane] = make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]);
+}
+
+/// Takes an operand that leave_weights() left.
+template <int kSteps>
+__device__ __forceinline__ void take_weights(const uint4 (&place)[kSteps][32 * 4], int lane,
+                                             uint32_t (&weights)[kSteps][4]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const uint4 w = place[step][lane];
+    weights[step][0] = w.x;
+    weights[step][1] = w.y;
+    weights[step][2] = w.z;
+    weights[step][3] = w.w;
+  }
+}
+
+/// Sums of the weights of a lane's rows over all keys: those of its team and of the other, which it meets by
+/// `pair_meets`.
+template <class Meets>
+__device__ __forceinline__ void sums_of_teams(float (&exchange)[kTeams][kProductRows], const LaneRows& rows,
+                                              int team, Meets pair_meets, float (&sum)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    sum[h] = hopper::quad_reduce(rows.sum[h], [](float a, float b) { return a + b; });
+    if (threadIdx.x % 4 == 0) exchange[team][rows.first + 8 * h] = sum[h];
+  }
+  pair_meets();
+#pragma unroll
+  for (int h = 0; h < 2; ++h) sum[h] = exchange[0][rows.first + 8 * h] + exchange[1][rows.first + 8 * h];
+  pair_meets();  // sums are read
+}
+
 /// o := o * shrink, by rows. All lanes of the warp call it.
 template <int kCount>
 __device__ __forceinline__ void rescale(float (&o)[kCount], const float (&shrink)[2]) {

@@ -54,11 +54,11 @@ class TeamConsumer {
 
     uint32_t weights[kSteps][4], other_weights[kSteps][4];
     weigh(s, tile * kTileKeys + team_ * kShape.slot_keys(), weights);
-    hand_over(weights);
+    leave_weights(smem_.exchange.weights[team_], warp_ * 32 + lane_, weights);
 
     add_values(weights, own);
     pair_meets();  // the other's weights are there
-    take_over(other_weights);
+    take_weights(smem_.exchange.weights[1 - team_], warp_ * 32 + lane_, other_weights);
     smem_.kv_ring.await_full(others);
     add_values(other_weights, others);
     hopper::wgmma_wait<0>();
@@ -119,38 +119,10 @@ class TeamConsumer {
     rescale(o_, shrink);
   }
 
-  /// Leaves the weights for the other team's warp with the same rows.
-  __device__ __forceinline__ void hand_over(const uint32_t (&weights)[kSteps][4]) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      smem_.exchange.weights[team_][step][warp_ * 32 + lane_] =
-          make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]);
-    }
-  }
-
-  __device__ __forceinline__ void take_over(uint32_t (&weights)[kSteps][4]) const {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const uint4 w = smem_.exchange.weights[1 - team_][step][warp_ * 32 + lane_];
-      weights[step][0] = w.x;
-      weights[step][1] = w.y;
-      weights[step][2] = w.z;
-      weights[step][3] = w.w;
-    }
-  }
-
   __device__ __forceinline__ void finish(const Item& item) {
     float sum[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      sum[h] = hopper::quad_reduce(rows_.sum[h], [](float a, float b) { return a + b; });
-      if (lane_ % 4 == 0) smem_.exchange.sum[team_][rows_.first + 8 * h] = sum[h];
-    }
-    pair_meets();
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      sum[h] = smem_.exchange.sum[0][rows_.first + 8 * h] + smem_.exchange.sum[1][rows_.first + 8 * h];
-    pair_meets();  // sums are read
+    sums_of_teams(
+        smem_.exchange.sum, rows_, team_, [this] { pair_meets(); }, sum);
     write_item(p_, place_, item, rows_, sum, o_, team_ * kTeamChannels);
   }
 

@@ -125,24 +125,13 @@ class TurnsConsumer {
   /// Leaves weights, and the scores that they are relative to, for the other team's warp with the same rows.
   /// Each lane reads and writes the same place in both teams, so program order protects it.
   __device__ __forceinline__ void hand_over(const uint32_t (&weights)[kSteps][4]) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      smem_.exchange.weights[step][warp_ * 32 + lane_] =
-          make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]);
-    }
+    leave_weights(smem_.exchange.weights, warp_ * 32 + lane_, weights);
     smem_.exchange.max[warp_ * 32 + lane_] = make_float2(rows_.max[0], rows_.max[1]);
   }
 
   /// Takes the other team's weights. `shrink`: the factor for older weights.
   __device__ __forceinline__ void take_over(uint32_t (&weights)[kSteps][4], float (&shrink)[2]) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const uint4 w = smem_.exchange.weights[step][warp_ * 32 + lane_];
-      weights[step][0] = w.x;
-      weights[step][1] = w.y;
-      weights[step][2] = w.z;
-      weights[step][3] = w.w;
-    }
+    take_weights(smem_.exchange.weights, warp_ * 32 + lane_, weights);
     const float2 max = smem_.exchange.max[warp_ * 32 + lane_];
     shrink[0] = rows_.raise(0, max.x, p_.score_factor);
     shrink[1] = rows_.raise(1, max.y, p_.score_factor);
@@ -150,16 +139,8 @@ class TurnsConsumer {
 
   __device__ __forceinline__ void finish(const Item& item) {
     float sum[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      sum[h] = hopper::quad_reduce(rows_.sum[h], [](float a, float b) { return a + b; });
-      if (lane_ % 4 == 0) smem_.exchange.sum[team_][rows_.first + 8 * h] = sum[h];
-    }
-    pair_meets();
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      sum[h] = smem_.exchange.sum[0][rows_.first + 8 * h] + smem_.exchange.sum[1][rows_.first + 8 * h];
-    pair_meets();  // sums are read
+    sums_of_teams(
+        smem_.exchange.sum, rows_, team_, [this] { pair_meets(); }, sum);
     write_item(p_, place_, item, rows_, sum, o_, team_ * kTeamChannels);
   }
 
