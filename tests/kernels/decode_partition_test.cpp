@@ -90,8 +90,53 @@ void check_division(const std::vector<Lengths>& batch, const Division& d, const 
   }
 }
 
+/// The same for shares.
+void check_shares(const std::vector<Lengths>& batch, int32_t parts, int32_t least, const std::string& name) {
+  SCOPED_TRACE(name + ", B " + std::to_string(batch.size()) + ", parts " + std::to_string(parts) +
+               ", least " + std::to_string(least));
+  std::vector<int32_t> tiles;
+  for (const Lengths& s : batch) tiles.push_back(tiles_of_keys(0, s.k, 64).end);
+  const int32_t longest = tiles.empty() ? 0 : *std::max_element(tiles.begin(), tiles.end());
+  const auto count = static_cast<int32_t>(batch.size());
+  const Shares shares = limit_shares(make_shares(count, parts), longest, least);
+  ASSERT_TRUE(shares.sequences == 1 || shares.parts == 1);
+  std::set<int32_t> partials;
+  std::vector<int32_t> next_tile(count), seen(count);
+  for (int32_t part = 0; part < parts; ++part) {
+    const int32_t first = first_sequence_of(shares, part);
+    int32_t units = 0, splits_here = 0;
+    for (int32_t b = first; b < std::min(first + shares.sequences, count); ++b) {
+      const Splits splits = splits_of(shares, b, tiles[b]);
+      const Segment s = segment_of(splits, part, tiles[b]);
+      if (!s.exists) continue;
+      ASSERT_EQ(s.begin, next_tile[b]) << "every tile once, in order";
+      ASSERT_TRUE(s.begin < s.end || tiles[b] == 0);
+      ASSERT_EQ(splits.first_part + seen[b], part) << "split by split";
+      if (splits.count > 1) {
+        ++splits_here;
+        const int32_t partial = partial_of(splits.first_part, splits.first_partial, seen[b]);
+        ASSERT_LT(partial, 2 * parts);
+        ASSERT_TRUE(partials.insert(partial).second) << "partial " << partial << " is somebody else's";
+      }
+      units += 1 + s.end - s.begin;
+      next_tile[b] = s.end;
+      ++seen[b];
+    }
+    ASSERT_LE(splits_here, 1);
+    ASSERT_LE(units, most_units_of(shares, longest, 1));
+  }
+  for (int32_t b = 0; b < count; ++b) {
+    ASSERT_EQ(next_tile[b], tiles[b]) << "all tiles";
+    ASSERT_EQ(seen[b], splits_of(shares, b, tiles[b]).count);
+  }
+}
+
 void check_divisions(const std::vector<Lengths>& batch, const std::string& name) {
   for (const int32_t parts : {1, 2, 3, 16, 33, 132, 264}) {
+    for (const int32_t least : {1, 2, 5}) {
+      check_shares(batch, parts, least, name);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
     for (const int32_t min_units : {1, 4}) {
       for (const int32_t segment_cost : {0, 1, 3}) {
         check_division(batch, {parts, min_units, segment_cost}, name);
@@ -179,6 +224,20 @@ TEST(DecodePartition, EqualPartsWhereLengthsAllowIt) {
   const Partition p = make_partition(512, 16, Divisor(16), 1, 0);
   EXPECT_EQ(p.units_per_part, 32);
   for (int32_t b = 0; b < 32; ++b) EXPECT_EQ(splits_of(p, 16 * b, 16).count, 1);
+}
+
+TEST(DecodePartition, SharesOfLikeLengths) {
+  // 66 parts for 32 sequences: two each, 32 of 64 tiles in each.
+  const Shares two = limit_shares(make_shares(32, 66), 64, 2);
+  EXPECT_EQ(two.parts, 2);
+  EXPECT_EQ(most_units_of(two, 64, 4), 36);
+  EXPECT_EQ(segment_of(splits_of(two, 5, 64), 11, 64).begin, 32);
+  // 128 sequences: two whole ones in each part, so nothing is merged.
+  const Shares whole = limit_shares(make_shares(128, 66), 64, 2);
+  EXPECT_EQ(whole.sequences, 2);
+  EXPECT_EQ(splits_of(whole, 5, 64).count, 1);
+  // A short sequence has few splits: two tiles at least in each.
+  EXPECT_EQ(limit_shares(make_shares(1, 66), 64, 2).parts, 32);
 }
 
 }  // namespace

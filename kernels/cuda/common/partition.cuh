@@ -13,6 +13,8 @@
 //            order of the parts.
 // Where a unit is several tiles, `tiles` means units in the functions from sequence_units() on.
 //
+// Where sequences have about the same length, shares are as equal and cut fewer sequences (struct Shares).
+//
 // Partial results are numbered 2 * part + slot. A part has at most two of them: slot 0 for the sequence in
 // which it begins (in its middle or at its start), slot 1 for the one in which it stops. Sequences between
 // these are whole.
@@ -103,6 +105,55 @@ inline constexpr int32_t kPartialStep = 2;
 /// middle of the sequence, so they use slot 0.
 ATTNBENCH_HD constexpr int32_t partial_of(int32_t first_part, int32_t first_partial, int32_t split) {
   return split == 0 ? first_partial : 2 * (first_part + split);
+}
+
+/// Another division: each part has `sequences` whole sequences, or each sequence has `parts` parts of its own. One
+/// of the two is 1. A part then has a single segment that is a split, or none.
+struct Shares {
+  int32_t sequences;
+  int32_t parts;
+};
+
+/// The shares of `batch` sequences in at most `parts` >= 1 parts.
+ATTNBENCH_HD constexpr Shares make_shares(int32_t batch, int32_t parts) {
+  if (batch > parts) return {(batch + parts - 1) / parts, 1};
+  return {1, batch > 0 ? parts / batch : 1};
+}
+
+/// The same with fewer parts, if splits of the longest sequence, which has `tiles` tiles, had less than `least`.
+ATTNBENCH_HD constexpr Shares limit_shares(const Shares& shares, int32_t tiles, int32_t least) {
+  if (shares.parts == 1) return shares;
+  const int32_t equal = (tiles + shares.parts - 1) / shares.parts;
+  const int32_t length = equal > least ? equal : least;
+  const int32_t parts = (tiles + length - 1) / length;
+  return {1, parts > 1 ? parts : 1};
+}
+
+/// The most units that a part may have, if the longest sequence has `tiles` tiles.
+ATTNBENCH_HD constexpr int32_t most_units_of(const Shares& shares, int32_t tiles, int32_t segment_cost) {
+  return shares.sequences * (segment_cost + (tiles + shares.parts - 1) / shares.parts);
+}
+
+/// The first sequence of part `part`.
+ATTNBENCH_HD constexpr int32_t first_sequence_of(const Shares& shares, int32_t part) {
+  return part / shares.parts * shares.sequences;
+}
+
+/// The splits of sequence `b`, which has `tiles` tiles.
+ATTNBENCH_HD constexpr Splits splits_of(const Shares& shares, int32_t b, int32_t tiles) {
+  const int32_t first = b / shares.sequences * shares.parts;
+  const int32_t most = tiles > 1 ? tiles : 1;
+  return {shares.parts < most ? shares.parts : most, first, 2 * first};
+}
+
+/// The segment of part `part` in a sequence with these splits and `tiles` tiles.
+ATTNBENCH_HD constexpr Segment segment_of(const Splits& splits, int32_t part, int32_t tiles) {
+  const int32_t split = part - splits.first_part;
+  if (split < 0 || split >= splits.count) return {};
+  // The first splits have a tile more.
+  const int32_t each = tiles / splits.count, more = tiles % splits.count;
+  const int32_t begin = split * each + (split < more ? split : more);
+  return {true, begin, begin + each + (split < more ? 1 : 0)};
 }
 
 }  // namespace attnbench::hopper

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kMaxRows = 512;
 constexpr int kMaxTileRows = 64;
-constexpr int kSegmentCost = 4;  ///< queries, a partial result and its merge take about as long as four tiles
+constexpr int kSegmentCost = 3;  ///< queries, a partial result and its merge take about as long as three tiles
+constexpr int kSharesSlack = 4;  ///< a part that has splits of two sequences merges twice
 constexpr int64_t kMostUnits = 1 << 30;
 
 #define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
@@ -170,7 +171,7 @@ bool encode_maps(Maps* maps, const Instance& instance, const KernelParams& k, co
   const void* keys = p.k != nullptr ? p.k : p.q;  // without keys the map is not used, but needs an address
   bool done = hopper::encode_q_map(&maps->q, p, k.tile_heads, k.tile_tokens);
   for (int part = 0; part < (instance.in_turns ? 2 : 1); ++part) {
-    const auto chunks = static_cast<uint32_t>(instance.in_turns ? part_chunks(part) : kChunks);
+    const auto chunks = static_cast<uint32_t>(instance.in_turns ? part_chunks(part * kRest) : kChunks);
     Maps::Keys& of_part = maps->keys[part];
     done = done &&
            hopper::encode_grouped_map(&of_part.rows, p.dtype_k, keys, row_bytes, row_chunks, k.box_rows,
@@ -209,6 +210,8 @@ KernelParams params_of(const Instance& instance, const AttentionParams& p, const
   k.parts = g.parts;
   k.segment_cost = kSegmentCost;
   k.by_parts = Divisor(g.parts);
+  k.shares = hopper::make_shares(p.batch, g.parts);
+  k.shares_slack = kSharesSlack;
   k.score_factor = p.softmax_scale * kLog2E;
   auto* workspace = static_cast<unsigned char*>(context.workspace);
   k.done = reinterpret_cast<uint32_t*>(workspace);

@@ -18,21 +18,25 @@
 #include "kernels/contract/hd.h"
 #include "kernels/cuda/common/divisor.h"
 #include "kernels/cuda/common/kv_rows.h"
+#include "kernels/cuda/common/partition.cuh"
 
 namespace attnbench::sm90_mla {
 
 inline constexpr int kKeyChannels = 576;
 inline constexpr int kValueChannels = 512;
 inline constexpr int kTileKeys = 64;
+inline constexpr int kLeastSplitTiles = 2;         ///< in shares (../common/partition.cuh)
 inline constexpr int kChunks = kKeyChannels / 64;  ///< of 128 bytes, in a row
-/// Where the teams take tiles in turns, chunks come in two parts: the left half of the values, and the others.
+/// Where the teams take tiles in turns, a tile comes in three parts: the halves of the values, and the rest.
+inline constexpr int kHalfChunks = kValueChannels / 64 / 2;
+inline constexpr int kRest = 2;  ///< the part that is no value; the halves are parts 0 and 1
 ATTNBENCH_HD constexpr int part_chunks(int part) {
-  constexpr int kLeft = kValueChannels / 64 / 2;
-  return part == 0 ? kLeft : kChunks - kLeft;
+  return part == kRest ? kChunks - 2 * kHalfChunks : kHalfChunks;
 }
 
 /// Tensor maps of one launch. `rows` brings whole boxes of keys, `tail` eight keys of which the last ones may
-/// arrive as zeros (tensor_map.h). keys[0] brings all chunks, or in turns keys[p] those of part p.
+/// arrive as zeros (tensor_map.h). keys[0] brings all chunks. In turns keys[0] brings a half of the values, and
+/// keys[1] the rest.
 struct Maps {
   struct Keys {
     CUtensorMap rows, tail;
@@ -65,6 +69,8 @@ struct alignas(64) KernelParams {
   int32_t parts;         ///< parts per line; the grid is (lines, parts)
   int32_t segment_cost;  ///< units counted for beginning a sequence
   Divisor by_parts;
+  hopper::Shares shares;  ///< they are taken where no part has more than shares_slack units above equal parts
+  int32_t shares_slack;
   float score_factor;  ///< from a raw score to a logit in base 2
 
   // Partial results of split sequences, [lines][2 * parts][rows of a tile]: O, normalised, and the base-2

@@ -45,16 +45,15 @@ class Producer {
 
   /// Publishes all items of part `part`, and the end.
   __device__ __forceinline__ void run(int32_t part) {
+    const Totals totals = add_up();
     const Partition partition =
-        hopper::make_partition(total_units(), p_.parts, p_.by_parts, 1, p_.segment_cost);
-    const int32_t part_begin = part * partition.units_per_part;
-    const int32_t part_end = part_begin + partition.units_per_part;
-    int32_t first_unit;
-    for (int32_t b = find(part_begin, &first_unit); b < p_.attention.batch && first_unit < part_end; ++b) {
-      const Sequence s = load_sequence(p_, b);
-      const Segment segment = hopper::segment_of(partition, part, first_unit, s.tiles());
-      if (s.q_len > 0 && segment.exists) add_item(partition, b, s, segment, first_unit);
-      first_unit += s.units(p_);
+        hopper::make_partition(totals.units, p_.parts, p_.by_parts, 1, p_.segment_cost);
+    const hopper::Shares shares = hopper::limit_shares(p_.shares, totals.most_tiles, kLeastSplitTiles);
+    if (hopper::most_units_of(shares, totals.most_tiles, p_.segment_cost) <=
+        partition.units_per_part + p_.shares_slack) {
+      add_share(shares, part);
+    } else {
+      add_part(partition, part);
     }
     smem_.q_ring.await_empty(q_);
     if (lane_ == 0) {
@@ -65,11 +64,47 @@ class Producer {
   }
 
  private:
-  __device__ __forceinline__ int32_t total_units() const {
-    int32_t units = 0;
+  struct Totals {
+    int32_t units;
+    int32_t most_tiles;  ///< of a sequence
+  };
+
+  __device__ __forceinline__ Totals add_up() const {
+    int32_t units = 0, most = 0;
 #pragma unroll 4
-    for (int32_t b = lane_; b < p_.attention.batch; b += 32) units += load_sequence(p_, b).units(p_);
-    return __reduce_add_sync(~0u, units);
+    for (int32_t b = lane_; b < p_.attention.batch; b += 32) {
+      const Sequence s = load_sequence(p_, b);
+      units += s.units(p_);
+      most = max(most, s.q_len > 0 ? s.tiles() : 0);
+    }
+    return {__reduce_add_sync(~0u, units), __reduce_max_sync(~0u, most)};
+  }
+
+  /// Adds the segments of part `part` in shares.
+  __device__ __forceinline__ void add_share(const hopper::Shares& shares, int32_t part) {
+    const int32_t first = hopper::first_sequence_of(shares, part);
+    const int32_t end = min(first + shares.sequences, p_.attention.batch);
+    for (int32_t b = first; b < end; ++b) {
+      const Sequence s = load_sequence(p_, b);
+      const Splits splits = hopper::splits_of(shares, b, s.tiles());
+      const Segment segment = hopper::segment_of(splits, part, s.tiles());
+      if (s.q_len > 0 && segment.exists) add_item(b, s, segment, part, [&] { return splits; });
+    }
+  }
+
+  /// Adds the segments of part `part` of equal parts.
+  __device__ __forceinline__ void add_part(const Partition& partition, int32_t part) {
+    const int32_t begin = part * partition.units_per_part;
+    const int32_t end = begin + partition.units_per_part;
+    int32_t first_unit;
+    for (int32_t b = find(begin, &first_unit); b < p_.attention.batch && first_unit < end; ++b) {
+      const Sequence s = load_sequence(p_, b);
+      const Segment segment = hopper::segment_of(partition, part, first_unit, s.tiles());
+      if (s.q_len > 0 && segment.exists) {
+        add_item(b, s, segment, part, [&] { return hopper::splits_of(partition, first_unit, s.tiles()); });
+      }
+      first_unit += s.units(p_);
+    }
   }
 
   /// The sequence that holds unit `unit`, and its own first unit. Past the end of the line: the batch.
@@ -96,16 +131,18 @@ class Producer {
     return p_.attention.batch;
   }
 
-  /// The first tile is loaded before the queries, whose buffer the consumers may still read.
-  __device__ __forceinline__ void add_item(const Partition& partition, int32_t b, const Sequence& s,
-                                           const Segment& segment, int32_t first_unit) {
+  /// `splits_of` returns the sequence's splits. A tile is loaded ahead of the queries, whose buffer the consumers may
+  /// still read, except in the first item.
+  template <class SplitsOf>
+  __device__ __forceinline__ void add_item(int32_t b, const Sequence& s, const Segment& segment, int32_t part,
+                                           SplitsOf splits_of) {
     table_ = p_.block_table != nullptr ? p_.block_table + b * p_.attention.block_table_stride : nullptr;
     next_block_ = block_of(s, segment.begin);
-    if (segment.begin < segment.end) load(s, segment.begin, segment.end);
+    int32_t tile = segment.begin;
+    if (q_.count > 0 && tile < segment.end) load(s, tile++, segment.begin, segment.end);
     smem_.q_ring.await_empty(q_);
     if (lane_ == 0) {
-      const Splits splits = hopper::splits_of(partition, first_unit, s.tiles());
-      const int32_t part = (first_unit + p_.segment_cost + segment.begin) / partition.units_per_part;
+      const Splits splits = splits_of();
       const Item item{b,
                       s.q_begin,
                       s.q_len,
@@ -121,12 +158,12 @@ class Producer {
       load_queries(s);
     }
     q_.advance();
-    for (int32_t tile = segment.begin + 1; tile < segment.end; ++tile) load(s, tile, segment.end);
+    for (; tile < segment.end; ++tile) load(s, tile, segment.begin, segment.end);
   }
 
-  __device__ __forceinline__ void load(const Sequence& s, int32_t tile, int32_t end) {
+  __device__ __forceinline__ void load(const Sequence& s, int32_t tile, int32_t begin, int32_t end) {
     if constexpr (kShape.in_turns) {
-      load_parts(s, tile, end);
+      load_parts(s, tile, end, (tile - begin) % kTeams);
     } else {
       load_tile(s, tile, end);
     }
@@ -184,28 +221,32 @@ class Producer {
     }
   }
 
-  /// Loads a tile, part by part.
-  __device__ __forceinline__ void load_parts(const Sequence& s, int32_t tile, int32_t end) {
-    const int32_t row = row_of(s, tile, end), chunk = place_.kv_head * p_.kv_rows.head_chunks;
+  /// Loads a tile, part by part, in the order in which the consumers release them: the rest, then the half of
+  /// `team`, which computes the scores.
+  __device__ __forceinline__ void load_parts(const Sequence& s, int32_t tile, int32_t end, int team) {
+    const int32_t row = row_of(s, tile, end);
     const bool whole = (tile + 1) * kTileKeys <= s.k_len;
-    const bool copies =
-        lane_ < kTileKeys / hopper::kGroupRows && (!whole || lane_ * hopper::kGroupRows % p_.box_rows == 0);
     const int32_t valid = valid_keys(s, tile, whole);
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      auto& ring = smem_.kv_ring.parts[part];
-      ring.await_empty(kv_);
-      auto& full = ring.full_at(kv_);
-      if (lane_ == 0) full.arrive_expecting(part_bytes(part));
-      __syncwarp();
-      if (copies) {
-        load_rows(maps_.keys[part],
-                  smem_.kv[kv_.stage()] + part_offset(part) + lane_ * part_group_bytes(part),
-                  chunk + part * part_chunks(0), row, valid, whole, full);
-      }
-      __syncwarp();
-    }
+    load_part<part_bytes(kRest)>(maps_.keys[1], kRest, row, valid, whole);
+    load_part<part_bytes(0)>(maps_.keys[0], team, row, valid, whole);
+    load_part<part_bytes(0)>(maps_.keys[0], 1 - team, row, valid, whole);
     kv_.advance();
+  }
+
+  template <int kBytes>
+  __device__ __forceinline__ void load_part(const Maps::Keys& maps, int part, int32_t row, int32_t valid,
+                                            bool whole) {
+    constexpr int kGroups = kTileKeys / hopper::kGroupRows;
+    auto& ring = smem_.kv_ring.parts[part];
+    ring.await_empty(kv_);
+    auto& full = ring.full_at(kv_);
+    if (lane_ == 0) full.arrive_expecting(kBytes);
+    __syncwarp();
+    if (lane_ < kGroups && (!whole || lane_ * hopper::kGroupRows % p_.box_rows == 0)) {
+      load_rows(maps, smem_.kv[kv_.stage()] + part_offset(part) + lane_ * (kBytes / kGroups),
+                place_.kv_head * p_.kv_rows.head_chunks + part * kHalfChunks, row, valid, whole, full);
+    }
+    __syncwarp();
   }
 
   /// How many of this lane's keys of a tile exist.

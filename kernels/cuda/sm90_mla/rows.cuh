@@ -166,7 +166,7 @@ __device__ __forceinline__ void pack_weights(const float (&s)[8 * kSteps], uint3
 
 /// Leaves the operand of lane `lane` of a team for the other team. It lies in the order of registers.
 template <int kSteps>
-__device__ __forceinline__ void leave_weights(uint4 (&place)[kSteps][32 * 4], int lane,
+__device__ __forceinline__ void leave_weights(uint4 (*place)[32 * 4], int lane,
                                               const uint32_t (&weights)[kSteps][4]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
@@ -175,7 +175,7 @@ __device__ __forceinline__ void leave_weights(uint4 (&place)[kSteps][32 * 4], in
 
 /// Takes an operand that leave_weights() left.
 template <int kSteps>
-__device__ __forceinline__ void take_weights(const uint4 (&place)[kSteps][32 * 4], int lane,
+__device__ __forceinline__ void take_weights(const uint4 (*place)[32 * 4], int lane,
                                              uint32_t (&weights)[kSteps][4]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {

@@ -16,8 +16,8 @@ namespace attnbench::sm90_mla {
 /// [groups of 8 keys][9 chunks][8 keys][128 bytes] in the 128-byte swizzle, whatever the size of the copies
 /// that fill it. Queries lie as [9 chunks][rows][128 bytes].
 ///
-/// Where the teams take tiles in turns, a slot holds the two parts of a tile (params.h), one after the other,
-/// each as [groups of 8 keys][its chunks][8 keys][128 bytes].
+/// Where the teams take tiles in turns, a slot holds the parts of a tile (params.h), one after the other, each
+/// as [groups of 8 keys][its chunks][8 keys][128 bytes].
 struct Shape {
   DType dtype;
   int rows;               ///< room for query rows: 16 or 64
@@ -42,7 +42,7 @@ ATTNBENCH_HD constexpr int part_group_bytes(int part) { return part_chunks(part)
 ATTNBENCH_HD constexpr int part_bytes(int part) {
   return kTileKeys / hopper::kGroupRows * part_group_bytes(part);
 }
-ATTNBENCH_HD constexpr int part_offset(int part) { return part == 0 ? 0 : part_bytes(0); }
+ATTNBENCH_HD constexpr int part_offset(int part) { return part * part_bytes(0); }
 
 /// Two warpgroups of consumers, then a warpgroup of which the first warp is the producer. The others end at
 /// once: registers are handed from one warpgroup to another only as a whole.
@@ -87,11 +87,11 @@ struct TurnsExchange {
   float sum[kTeams][kProductRows];
 };
 
-/// The barriers of a ring of tiles in two parts. Team t releases part t, whose values it adds. By then the tile's
-/// scores are there, for which both parts were needed.
+/// The barriers of a ring of tiles in three parts. Team t releases half t, whose values it adds. By then the
+/// tile's scores are there, for which all parts were needed. The team that computed the scores releases the rest.
 template <int kStages>
 struct TileRing {
-  hopper::Ring<kStages> parts[kTeams];
+  hopper::Ring<kStages> parts[kRest + 1];
 
   __device__ void init(int stage, uint32_t readers) {
     for (hopper::Ring<kStages>& part : parts) part.init(stage, readers / kTeams);

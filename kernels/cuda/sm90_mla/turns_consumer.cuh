@@ -13,6 +13,7 @@ class TurnsConsumer {
   static constexpr DType kType = kShape.dtype;
   static constexpr int kScores = kTileKeys / 2;  ///< of a lane
   static constexpr int kSteps = kTileKeys / 16;  ///< steps of 16 keys of a product with values
+  static constexpr int kFirstSteps = 2;          ///< whose weights are handed over first
   static constexpr int kTeamChannels = kValueChannels / kTeams;  ///< of O
 
  public:
@@ -46,95 +47,116 @@ class TurnsConsumer {
 #pragma unroll 1
     for (int tile = begin; tile < end; ++tile, kv_.advance()) {
       const bool is_own = (tile - begin) % kTeams == team_;
-      uint32_t weights[kSteps][4];
-      float shrink[2];
+      // Products with the first keys' values run while the weights of the others are computed.
+      uint32_t first[kFirstSteps][4], others[kSteps - kFirstSteps][4];
+      float s[kScores], shrink[2];
       if (is_own) {
-        float s[kScores];
         multiply_keys(s);
         if (tile + kTeams >= end) smem_.q_ring.release(q_, lane_);
-        weigh(s, tile, weights, shrink);
-        hand_over(weights);
+        raise(s, tile, shrink);
+        weigh<0>(s, first);
       }
       pair_meets();
-      if (!is_own) take_over(weights, shrink);
-      add_values(weights, shrink);
+      if (!is_own) take_over<0>(first, shrink);
+      rescale(o_, shrink);
+      smem_.kv_ring.parts[team_].await_full(kv_);
+      add_values<0>(first);
+      if (is_own) weigh<kFirstSteps>(s, others);
+      pair_meets();
+      if (!is_own) take_over<kFirstSteps>(others, shrink);
+      add_values<kFirstSteps>(others);
+      hopper::wgmma_wait<0>();
+      hopper::pin(o_);
+      hopper::pin(first);
+      hopper::pin(others);
+      smem_.kv_ring.parts[team_].release(kv_, lane_);
     }
   }
 
   /// s = Q K^T for the keys of the tile at kv_.
   __device__ __forceinline__ void multiply_keys(float (&s)[kScores]) {
-    const hopper::SwizzledTile<> q(smem_.q, 0);
-    multiply_part<0>(s, q);
-    multiply_part<1>(s, q);
+    multiply_part<part_chunks(kRest)>(s, kRest);
+    multiply_part<kHalfChunks>(s, team_);
+    multiply_part<kHalfChunks>(s, 1 - team_);
     hopper::wgmma_commit();
     hopper::wgmma_wait<0>();
     hopper::pin(s);
+    smem_.kv_ring.parts[kRest].release(kv_, lane_);
   }
 
-  template <int kPart>
-  __device__ __forceinline__ void multiply_part(float (&s)[kScores], const hopper::SwizzledTile<>& q) {
-    const hopper::SwizzledTile<part_group_bytes(kPart)> keys(smem_.kv[kv_.stage()] + part_offset(kPart), 0);
-    smem_.kv_ring.parts[kPart].await_full(kv_);
+  /// Adds the products of kPartChunks chunks, which are part `part`. The rest comes first, and ignores what s held.
+  template <int kPartChunks>
+  __device__ __forceinline__ void multiply_part(float (&s)[kScores], int part) {
+    const hopper::SwizzledTile<> q(smem_.q + part * kHalfChunks * kShape.q_chunk_bytes(), 0);
+    const hopper::SwizzledTile<kPartChunks * kChunkStep> keys(smem_.kv[kv_.stage()] + part_offset(part), 0);
+    smem_.kv_ring.parts[part].await_full(kv_);
     hopper::wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < 4 * part_chunks(kPart); ++k) {
+    for (int k = 0; k < 4 * kPartChunks; ++k) {
       const uint32_t chunk = k / 4, inside = k % 4 * 32;
-      hopper::Wgmma<kTileKeys>::template from_shared<kType>(
-          s, q.at((kPart * part_chunks(0) + chunk) * kShape.q_chunk_bytes() + inside),
-          keys.at(chunk * kChunkStep + inside), kPart + k > 0);
+      hopper::Wgmma<kTileKeys>::template from_shared<kType>(s, q.at(chunk * kShape.q_chunk_bytes() + inside),
+                                                            keys.at(chunk * kChunkStep + inside),
+                                                            kPartChunks == kHalfChunks || k > 0);
     }
   }
 
-  /// o = o * shrink + P V for these keys and this team's half of the channels, which is released.
-  __device__ __forceinline__ void add_values(uint32_t (&weights)[kSteps][4], const float (&shrink)[2]) {
-    rescale(o_, shrink);
-    smem_.kv_ring.parts[team_].await_full(kv_);
-    if (team_ == 0) {
-      add_part<0>(weights);
-    } else {
-      add_part<1>(weights);
-    }
-    hopper::wgmma_wait<0>();
-    hopper::pin(o_);
-    hopper::pin(weights);
-    smem_.kv_ring.parts[team_].release(kv_, lane_);
-  }
-
-  template <int kPart>
-  __device__ __forceinline__ void add_part(const uint32_t (&weights)[kSteps][4]) {
-    constexpr int kGroupBytes = part_group_bytes(kPart);
-    const hopper::SwizzledTile<kGroupBytes> values(smem_.kv[kv_.stage()] + part_offset(kPart), kChunkStep);
+  /// o += P V for the keys of kCount steps from kFrom on, and this team's half of the channels.
+  template <int kFrom, int kCount>
+  __device__ __forceinline__ void add_values(const uint32_t (&weights)[kCount][4]) {
+    constexpr int kGroupBytes = part_group_bytes(0);
+    const hopper::SwizzledTile<kGroupBytes> values(smem_.kv[kv_.stage()] + part_offset(team_), kChunkStep);
     hopper::wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      hopper::Wgmma<kTeamChannels>::template from_registers<kType>(o_, weights[step],
-                                                                   values.at(step * 2 * kGroupBytes), 1);
+    for (int step = 0; step < kCount; ++step) {
+      hopper::Wgmma<kTeamChannels>::template from_registers<kType>(
+          o_, weights[step], values.at((kFrom + step) * 2 * kGroupBytes), 1);
     }
     hopper::wgmma_commit();
   }
 
-  /// Turns a tile's scores into weights. `shrink`: the factor for older weights.
-  __device__ __forceinline__ void weigh(float (&s)[kScores], int tile, uint32_t (&weights)[kSteps][4],
-                                        float (&shrink)[2]) {
+  /// Raises the greatest scores to those of a tile, and leaves them for the other team's warp with the same rows.
+  /// `shrink`: the factor for older weights.
+  __device__ __forceinline__ void raise(float (&s)[kScores], int tile, float (&shrink)[2]) {
     rows_.hide(s, tile * kTileKeys);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) shrink[h] = rows_.weigh(s, h, LaneRows::greatest(s, h), p_.score_factor);
-    pack_weights<kType>(s, weights);
-  }
-
-  /// Leaves weights, and the scores that they are relative to, for the other team's warp with the same rows.
-  /// Each lane reads and writes the same place in both teams, so program order protects it.
-  __device__ __forceinline__ void hand_over(const uint32_t (&weights)[kSteps][4]) {
-    leave_weights(smem_.exchange.weights, warp_ * 32 + lane_, weights);
+    for (int h = 0; h < 2; ++h) {
+      shrink[h] = rows_.raise(h, fmaxf(rows_.max[h], LaneRows::greatest(s, h)), p_.score_factor);
+    }
     smem_.exchange.max[warp_ * 32 + lane_] = make_float2(rows_.max[0], rows_.max[1]);
   }
 
+  /// Turns the scores of kCount steps from kFrom on into weights, and leaves them for the other team.
+  /// Each lane reads and writes the same place in both teams, so program order protects it.
+  template <int kFrom, int kCount>
+  __device__ __forceinline__ void weigh(const float (&s)[kScores], uint32_t (&weights)[kCount][4]) {
+    float w[8 * kCount];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float reference = hopper::reference_of(rows_.max[h]);
+      float sum = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 2 * kCount; ++j) {
+#pragma unroll
+        for (int i = 4 * j + 2 * h; i < 4 * j + 2 * h + 2; ++i) {
+          w[i] = hopper::exp2_approx((s[8 * kFrom + i] - reference) * p_.score_factor);
+          sum += w[i];
+        }
+      }
+      rows_.sum[h] += sum;
+    }
+    pack_weights<kType>(w, weights);
+    leave_weights(smem_.exchange.weights + kFrom, warp_ * 32 + lane_, weights);
+  }
+
   /// Takes the other team's weights. `shrink`: the factor for older weights.
-  __device__ __forceinline__ void take_over(uint32_t (&weights)[kSteps][4], float (&shrink)[2]) {
-    take_weights(smem_.exchange.weights, warp_ * 32 + lane_, weights);
-    const float2 max = smem_.exchange.max[warp_ * 32 + lane_];
-    shrink[0] = rows_.raise(0, max.x, p_.score_factor);
-    shrink[1] = rows_.raise(1, max.y, p_.score_factor);
+  template <int kFrom, int kCount>
+  __device__ __forceinline__ void take_over(uint32_t (&weights)[kCount][4], float (&shrink)[2]) {
+    take_weights(smem_.exchange.weights + kFrom, warp_ * 32 + lane_, weights);
+    if constexpr (kFrom == 0) {
+      const float2 max = smem_.exchange.max[warp_ * 32 + lane_];
+      shrink[0] = rows_.raise(0, max.x, p_.score_factor);
+      shrink[1] = rows_.raise(1, max.y, p_.score_factor);
+    }
   }
 
   __device__ __forceinline__ void finish(const Item& item) {
