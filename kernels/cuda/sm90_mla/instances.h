@@ -1,4 +1,4 @@
-// The kernel's instances, as the host sees them: instances::bf16_r16 and so on, by the rows of instances.def.
+// The kernel's instances, as the host sees them: instances::bf16_r64 and so on, by the rows of instances.def.
 #pragma once
 
 #include <cuda.h>
@@ -11,8 +11,6 @@ namespace attnbench::sm90_mla {
 
 struct Instance {
   DType dtype;
-  int rows;       ///< room for query rows: a row tile
-  bool in_turns;  ///< keys are copied in two parts (params.h)
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t);
 };
 

@@ -4,10 +4,9 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/sm90_mla/consumer.cuh"
 #include "kernels/cuda/sm90_mla/merge.cuh"
 #include "kernels/cuda/sm90_mla/producer.cuh"
-#include "kernels/cuda/sm90_mla/team_consumer.cuh"
-#include "kernels/cuda/sm90_mla/turns_consumer.cuh"
 
 namespace attnbench::sm90_mla {
 
@@ -24,9 +23,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     hopper::prefetch_map(maps.q);
-    for (int part = 0; part < (kShape.in_turns ? 2 : 1); ++part) {
-      hopper::prefetch_map(maps.keys[part].rows);
-      hopper::prefetch_map(maps.keys[part].tail);
+    for (const Maps::Keys* keys : {&maps.half, &maps.rest}) {
+      hopper::prefetch_map(keys->rows);
+      hopper::prefetch_map(keys->tail);
     }
     smem.init_barriers();
     hopper::fence_barrier_init();
@@ -41,11 +40,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   } else {
     hopper::raise_register_limit<kConsumerRegisters>();
-    if constexpr (kShape.in_turns) {
-      TurnsConsumer<kShape>(p, smem, place).run();
-    } else {
-      TeamConsumer<kShape>(p, smem, place).run();
-    }
+    Consumer<kShape>(p, smem, place).run();
     merge_splits<kShape>(p, smem, place);
   }
 }
@@ -75,7 +70,7 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
 template <class Choice>
 constexpr Instance make_instance() {
   constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype, kShape.rows, kShape.in_turns, launch_choice<Choice>};
+  return {kShape.dtype, launch_choice<Choice>};
 }
 
 }  // namespace attnbench::sm90_mla

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxRows = 512;
 constexpr int kMaxTileRows = 64;
-constexpr int kSegmentCost = 3;  ///< queries, a partial result and its merge take about as long as three tiles
+constexpr int kSegmentCost = 3;  ///< queries, a partial result and its merge take as long as three tiles
 constexpr int kSharesSlack = 4;  ///< a part that has splits of two sequences merges twice
 constexpr int64_t kMostUnits = 1 << 30;
 
@@ -51,10 +51,8 @@ RowTiles row_tiles(const AttentionParams& p) {
 
 /// The instance for `p`, null if its type of q has none.
 const Instance* find_instance(const AttentionParams& p) {
-  const RowTiles tiles = row_tiles(p);
   for (const Instance* i : kInstances) {
-    const bool fits = i->rows >= tiles.heads * tiles.tokens && (tiles.count == 1 || i->in_turns);
-    if (i->dtype == p.dtype_q && fits) return i;
+    if (i->dtype == p.dtype_q) return i;
   }
   return nullptr;
 }
@@ -62,6 +60,7 @@ const Instance* find_instance(const AttentionParams& p) {
 /// The grid, and the most units that a line may have.
 struct Grid {
   int32_t row_tiles;
+  int32_t partial_rows;
   int32_t lines;
   int32_t parts;
   int64_t most_units;
@@ -69,7 +68,9 @@ struct Grid {
 
 Grid grid_of(const AttentionParams& p, const LaunchContext& context) {
   Grid g{};
-  g.row_tiles = row_tiles(p).count;
+  const RowTiles rows = row_tiles(p);
+  g.row_tiles = rows.count;
+  g.partial_rows = (rows.heads * rows.tokens + 15) / 16 * 16;
   g.lines = g.row_tiles * p.num_heads_kv;
   const int32_t tiles = (p.max_seqlen_k + kTileKeys - 1) / kTileKeys;
   g.most_units = int64_t{hopper::sequence_units(std::max(p.max_seqlen_q, 1), tiles, kSegmentCost)} * p.batch;
@@ -86,15 +87,15 @@ struct Workspace {
   std::size_t bytes;
 };
 
-Workspace workspace_of(const Instance& instance, const Grid& g) {
+Workspace workspace_of(const Grid& g) {
   constexpr std::size_t kAlign = 256;
   const auto aligned = [](std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; };
   const std::size_t partials = g.parts > 1 ? std::size_t{2} * g.lines * g.parts : 0;
   Workspace w{};
   w.counters_bytes = aligned(2 * partials * sizeof(uint32_t));
   w.partial_lse = w.counters_bytes;
-  w.partial_out = w.partial_lse + aligned(partials * instance.rows * sizeof(float));
-  w.bytes = w.partial_out + partials * instance.rows * kValueChannels * sizeof(float);
+  w.partial_out = w.partial_lse + aligned(partials * g.partial_rows * sizeof(float));
+  w.bytes = w.partial_out + partials * g.partial_rows * kValueChannels * sizeof(float);
   return w;
 }
 
@@ -138,9 +139,8 @@ Numerics numerics(const OpParams* op) {
 }
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
-  const Instance* instance = find_instance(op->attention);
-  if (instance == nullptr) return 0;
-  return workspace_of(*instance, grid_of(op->attention, *context)).bytes;
+  if (find_instance(op->attention) == nullptr) return 0;
+  return workspace_of(grid_of(op->attention, *context)).bytes;
 }
 
 hopper::Plans& plans() {
@@ -149,8 +149,7 @@ hopper::Plans& plans() {
 }
 
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  const Instance& instance = *find_instance(op->attention);
-  const Workspace w = workspace_of(instance, grid_of(op->attention, *context));
+  const Workspace w = workspace_of(grid_of(op->attention, *context));
   if (const KernelStatus s = check_workspace(kAttention, w.bytes, *context, message);
       s != KernelStatus::kOk) {
     return s;
@@ -165,14 +164,14 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
   return KernelStatus::kOk;
 }
 
-bool encode_maps(Maps* maps, const Instance& instance, const KernelParams& k, const AttentionParams& p) {
+bool encode_maps(Maps* maps, const KernelParams& k, const AttentionParams& p) {
   const uint64_t row_bytes = p.k_stride_token * dtype_size(p.dtype_k);
   const uint64_t row_chunks = hopper::row_chunks_of(p, p.dtype_k, k.kv_rows, p.head_dim);
   const void* keys = p.k != nullptr ? p.k : p.q;  // without keys the map is not used, but needs an address
   bool done = hopper::encode_q_map(&maps->q, p, k.tile_heads, k.tile_tokens);
-  for (int part = 0; part < (instance.in_turns ? 2 : 1); ++part) {
-    const auto chunks = static_cast<uint32_t>(instance.in_turns ? part_chunks(part * kRest) : kChunks);
-    Maps::Keys& of_part = maps->keys[part];
+  for (const int part : {0, kRest}) {
+    const auto chunks = static_cast<uint32_t>(part_chunks(part));
+    Maps::Keys& of_part = part == kRest ? maps->rest : maps->half;
     done = done &&
            hopper::encode_grouped_map(&of_part.rows, p.dtype_k, keys, row_bytes, row_chunks, k.box_rows,
                                       chunks) &&
@@ -182,10 +181,10 @@ bool encode_maps(Maps* maps, const Instance& instance, const KernelParams& k, co
   return done;
 }
 
-KernelParams params_of(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
+KernelParams params_of(const AttentionParams& p, const LaunchContext& context) {
   const RowTiles tiles = row_tiles(p);
   const Grid g = grid_of(p, context);
-  const Workspace w = workspace_of(instance, g);
+  const Workspace w = workspace_of(g);
   const bool packed = p.features & kPackedKv, contiguous = p.features & kContiguousKv;
   KernelParams k{};
   k.attention = p;
@@ -195,7 +194,7 @@ KernelParams params_of(const Instance& instance, const AttentionParams& p, const
   k.kv_block = contiguous ? p.cache_batch_idx : nullptr;
   k.block_step = contiguous ? 1 : 0;
   k.block_table = p.features & kPagedKv ? p.block_table : nullptr;
-  k.box_rows = instance.in_turns ? kTileKeys : kTileKeys / 2;
+  k.box_rows = kTileKeys;
   while (k.block_table != nullptr && p.block_size % k.box_rows != 0) k.box_rows /= 2;
   k.by_block_size = Divisor(std::max(p.block_size, 1));
   k.kv_rows = hopper::kv_rows_of(p, p.dtype_k, p.k_stride_block, p.k_stride_token, p.k_stride_head);
@@ -205,6 +204,7 @@ KernelParams params_of(const Instance& instance, const AttentionParams& p, const
   k.tiles_per_token = tiles.tiles_per_token;
   k.by_tile_heads = Divisor(tiles.heads);
   k.by_tiles_per_token = Divisor(tiles.tiles_per_token);
+  k.partial_rows = g.partial_rows;
   k.row_tiles = g.row_tiles;
   k.by_row_tiles = Divisor(g.row_tiles);
   k.parts = g.parts;
@@ -229,7 +229,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   const Alignment pointers[] = {{"q", p.q, 16}, {"k", p.k, 16}, {"out", p.out, 16}};
   if (const KernelStatus s = check_alignment(kAttention, pointers, message); s != KernelStatus::kOk) return s;
   const Instance& instance = *find_instance(p);
-  const Workspace w = workspace_of(instance, grid_of(p, *context));
+  const Workspace w = workspace_of(grid_of(p, *context));
   if (const KernelStatus s = check_workspace(kAttention, w.bytes, *context, message);
       s != KernelStatus::kOk) {
     return s;
@@ -241,9 +241,9 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
       return s;
     }
   }
-  const KernelParams params = params_of(instance, p, *context);
+  const KernelParams params = params_of(p, *context);
   Maps maps{};
-  if (!encode_maps(&maps, instance, params, p)) {
+  if (!encode_maps(&maps, params, p)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_mla: the driver refused a tensor map");
   }
   const cudaError_t error = instance.launch(maps, params, static_cast<cudaStream_t>(context->stream));

@@ -5,7 +5,7 @@
 //                token r / tile_heads and head r % tile_heads of the tile.
 //   line         the tiles of all sequences, for one KV head and one row tile of each sequence
 //   tile         64 neighbouring keys of a sequence
-//   slot         a buffer of the ring, for a tile or half of its keys (shape.cuh)
+//   slot         a buffer of the ring, for a tile (shape.cuh)
 //   part, segment, split    pieces of a line: ../common/partition.cuh; a unit is a tile
 //   item         a segment, as the producer publishes it to the consumers (shape.cuh)
 #pragma once
@@ -27,7 +27,7 @@ inline constexpr int kValueChannels = 512;
 inline constexpr int kTileKeys = 64;
 inline constexpr int kLeastSplitTiles = 2;         ///< in shares (../common/partition.cuh)
 inline constexpr int kChunks = kKeyChannels / 64;  ///< of 128 bytes, in a row
-/// Where the teams take tiles in turns, a tile comes in three parts: the halves of the values, and the rest.
+/// A tile comes in three parts: the halves of the values, and the rest.
 inline constexpr int kHalfChunks = kValueChannels / 64 / 2;
 inline constexpr int kRest = 2;  ///< the part that is no value; the halves are parts 0 and 1
 ATTNBENCH_HD constexpr int part_chunks(int part) {
@@ -35,14 +35,13 @@ ATTNBENCH_HD constexpr int part_chunks(int part) {
 }
 
 /// Tensor maps of one launch. `rows` brings whole boxes of keys, `tail` eight keys of which the last ones may
-/// arrive as zeros (tensor_map.h). keys[0] brings all chunks. In turns keys[0] brings a half of the values, and
-/// keys[1] the rest.
+/// arrive as zeros (tensor_map.h).
 struct Maps {
   struct Keys {
     CUtensorMap rows, tail;
   };
   CUtensorMap q;
-  Keys keys[2];
+  Keys half, rest;
 };
 
 /// By-value parameter of the kernel.
@@ -63,7 +62,8 @@ struct alignas(64) KernelParams {
   int32_t tile_tokens;      ///< query tokens of a row tile
   int32_t tiles_per_token;  ///< row tiles that share a query token: 1 if tile_tokens > 1
   Divisor by_tile_heads, by_tiles_per_token;
-  int32_t row_tiles;  ///< row tiles per sequence and KV head
+  int32_t partial_rows;  ///< rows of a partial result: those of a row tile, rounded up to 16
+  int32_t row_tiles;     ///< row tiles per sequence and KV head
   Divisor by_row_tiles;
 
   int32_t parts;         ///< parts per line; the grid is (lines, parts)
@@ -73,7 +73,7 @@ struct alignas(64) KernelParams {
   int32_t shares_slack;
   float score_factor;  ///< from a raw score to a logit in base 2
 
-  // Partial results of split sequences, [lines][2 * parts][rows of a tile]: O, normalised, and the base-2
+  // Partial results of split sequences, [lines][2 * parts][partial_rows]: O, normalised, and the base-2
   // logarithm of the sum of weights. Counters, [lines][2 * parts], at
   // the number of a sequence's first partial result: of splits that are done, and of blocks that have merged.
   // All are zero between launches.

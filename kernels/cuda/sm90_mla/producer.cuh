@@ -139,7 +139,7 @@ class Producer {
     table_ = p_.block_table != nullptr ? p_.block_table + b * p_.attention.block_table_stride : nullptr;
     next_block_ = block_of(s, segment.begin);
     int32_t tile = segment.begin;
-    if (q_.count > 0 && tile < segment.end) load(s, tile++, segment.begin, segment.end);
+    if (q_.count > 0 && tile < segment.end) load(s, tile++, segment);
     smem_.q_ring.await_empty(q_);
     if (lane_ == 0) {
       const Splits splits = splits_of();
@@ -158,15 +158,7 @@ class Producer {
       load_queries(s);
     }
     q_.advance();
-    for (; tile < segment.end; ++tile) load(s, tile, segment.begin, segment.end);
-  }
-
-  __device__ __forceinline__ void load(const Sequence& s, int32_t tile, int32_t begin, int32_t end) {
-    if constexpr (kShape.in_turns) {
-      load_parts(s, tile, end, (tile - begin) % kTeams);
-    } else {
-      load_tile(s, tile, end);
-    }
+    for (; tile < segment.end; ++tile) load(s, tile, segment);
   }
 
   __device__ __forceinline__ void load_queries(const Sequence& s) {
@@ -199,37 +191,16 @@ class Producer {
     return row;
   }
 
-  /// Loads a tile, slot by slot.
-  __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile, int32_t end) {
-    constexpr int kSlotGroups = kShape.slot_keys() / hopper::kGroupRows;
-    const int32_t row = row_of(s, tile, end), chunk = place_.kv_head * p_.kv_rows.head_chunks;
-#pragma unroll
-    for (int slot = 0; slot < kShape.slots_per_tile(); ++slot) {
-      const int group = lane_ - slot * kSlotGroups;  // of the slot
-      const bool whole = tile * kTileKeys + (slot + 1) * kShape.slot_keys() <= s.k_len;
-      smem_.kv_ring.await_empty(kv_);
-      auto& full = smem_.kv_ring.full_at(kv_);
-      // The whole slot counts, rows that arrive as zeros included.
-      if (lane_ == 0) full.arrive_expecting(kShape.slot_bytes());
-      __syncwarp();
-      if (group >= 0 && group < kSlotGroups && (!whole || group * hopper::kGroupRows % p_.box_rows == 0)) {
-        load_rows(maps_.keys[0], smem_.kv[kv_.stage()] + group * kShape.group_bytes(), chunk, row,
-                  valid_keys(s, tile, whole), whole, full);
-      }
-      __syncwarp();
-      kv_.advance();
-    }
-  }
-
-  /// Loads a tile, part by part, in the order in which the consumers release them: the rest, then the half of
-  /// `team`, which computes the scores.
-  __device__ __forceinline__ void load_parts(const Sequence& s, int32_t tile, int32_t end, int team) {
-    const int32_t row = row_of(s, tile, end);
+  /// Loads a tile, part by part, in the order in which the consumers release them: the rest, then the half of the
+  /// team that computes the scores.
+  __device__ __forceinline__ void load(const Sequence& s, int32_t tile, const Segment& segment) {
+    const int team = (tile - segment.begin) % kTeams;
+    const int32_t row = row_of(s, tile, segment.end);
     const bool whole = (tile + 1) * kTileKeys <= s.k_len;
     const int32_t valid = valid_keys(s, tile, whole);
-    load_part<part_bytes(kRest)>(maps_.keys[1], kRest, row, valid, whole);
-    load_part<part_bytes(0)>(maps_.keys[0], team, row, valid, whole);
-    load_part<part_bytes(0)>(maps_.keys[0], 1 - team, row, valid, whole);
+    load_part<part_bytes(kRest)>(maps_.rest, kRest, row, valid, whole);
+    load_part<part_bytes(0)>(maps_.half, team, row, valid, whole);
+    load_part<part_bytes(0)>(maps_.half, 1 - team, row, valid, whole);
     kv_.advance();
   }
 

@@ -12,7 +12,7 @@
 
 namespace attnbench::sm90_mla {
 
-/// Barrier 0 is __syncthreads, and the teams use others (team_consumer.cuh).
+/// Barrier 0 is __syncthreads, and pairs of warps use others (shape.cuh).
 inline constexpr int kConsumerBarrier = 5;
 
 __device__ __forceinline__ void consumers_meet() {
@@ -66,7 +66,7 @@ template <Shape kShape>
 __device__ __forceinline__ int64_t partial_row(const KernelParams& p, const Place<kShape>& place,
                                                const Item& item, int32_t split) {
   const int32_t partial = hopper::partial_of(item.first_part, item.first_partial, split);
-  return (static_cast<int64_t>(place.line) * 2 * p.parts + partial) * kShape.rows;
+  return (static_cast<int64_t>(place.line) * 2 * p.parts + partial) * p.partial_rows;
 }
 
 /// Index of the counters of an item's sequence.
@@ -128,26 +128,6 @@ struct LaneRows {
 #pragma unroll
     for (int j = 1; j < kCount / 4; ++j) top = fmaxf(top, fmaxf(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]));
     return hopper::quad_reduce(top, [](float a, float b) { return fmaxf(a, b); });
-  }
-
-  /// Turns scores of row h into weights, `top` being their greatest. Returns the factor for older weights.
-  template <int kCount>
-  __device__ __forceinline__ float weigh(float (&s)[kCount], int h, float top, float factor) {
-    const float previous = max[h];
-    max[h] = fmaxf(previous, top);
-    const float reference = hopper::reference_of(max[h]);
-    const float shrink = hopper::exp2_approx((previous - reference) * factor);
-    float weights = 0.0f;
-#pragma unroll
-    for (int j = 0; j < kCount / 4; ++j) {
-#pragma unroll
-      for (int i = 4 * j + 2 * h; i < 4 * j + 2 * h + 2; ++i) {
-        s[i] = hopper::exp2_approx((s[i] - reference) * factor);
-        weights += s[i];
-      }
-    }
-    sum[h] = fmaf(sum[h], shrink, weights);
-    return shrink;
   }
 };
 

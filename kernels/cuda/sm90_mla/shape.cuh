@@ -1,8 +1,6 @@
 // The Shape of an instance, and what follows from it: warps and shared memory.
 #pragma once
 
-#include <type_traits>
-
 #include "kernels/contract/hd.h"
 #include "kernels/cuda/common/ring.cuh"
 #include "kernels/cuda/common/tensor_map.h"
@@ -12,24 +10,15 @@ namespace attnbench::sm90_mla {
 
 /// The choices of an instance, and what follows from them.
 ///
-/// A block that works alone has all channels of a key. A slot of its ring holds half a tile, which lies as
-/// [groups of 8 keys][9 chunks][8 keys][128 bytes] in the 128-byte swizzle, whatever the size of the copies
+/// A slot of the ring holds the parts of a tile (params.h), one after the other, each as
+/// [groups of 8 keys][its chunks][8 keys][128 bytes] in the 128-byte swizzle, whatever the size of the copies
 /// that fill it. Queries lie as [9 chunks][rows][128 bytes].
-///
-/// Where the teams take tiles in turns, a slot holds the parts of a tile (params.h), one after the other, each
-/// as [groups of 8 keys][its chunks][8 keys][128 bytes].
 struct Shape {
   DType dtype;
-  int rows;               ///< room for query rows: 16 or 64
-  int slots;              ///< slots of the ring
-  bool in_turns = false;  ///< the teams take tiles in turns (turns_consumer.cuh)
+  int rows;   ///< room for query rows
+  int slots;  ///< slots of the ring
 
-  ATTNBENCH_HD constexpr int slot_keys() const { return in_turns ? kTileKeys : kTileKeys / 2; }
-  ATTNBENCH_HD constexpr int slots_per_tile() const { return kTileKeys / slot_keys(); }
-  ATTNBENCH_HD constexpr int slot_bytes() const { return slot_keys() * kKeyChannels * 2; }
-  ATTNBENCH_HD constexpr int group_bytes() const {
-    return kChunks * hopper::kGroupRows * hopper::kChunkBytes;
-  }
+  ATTNBENCH_HD constexpr int slot_bytes() const { return kTileKeys * kKeyChannels * 2; }
   ATTNBENCH_HD constexpr int q_chunk_bytes() const { return rows * hopper::kChunkBytes; }
   ATTNBENCH_HD constexpr int q_bytes() const { return rows * kKeyChannels * 2; }
 };
@@ -56,7 +45,7 @@ inline constexpr int kConsumerRegisters = 224;
 /// Named barriers of pairs of warps, one of each team, which have the same rows.
 inline constexpr int kPairBarrier = 1;
 
-/// A product always has 64 rows. Those past the tile's read whatever lies behind q, and are not used.
+/// A product always has 64 rows. Those past the tile's read whatever lies there, and are not used.
 inline constexpr int kProductRows = 64;
 
 /// One segment, as the producer publishes it to the consumers.
@@ -73,15 +62,9 @@ struct alignas(16) Item {
   int32_t first_partial;  ///< split 0's partial result
 };
 
-/// What warp w of one team hands to warp w of the other. A warp has the same 16 rows in both.
+/// What warp w of one team hands to warp w of the other. A warp has the same 16 rows in both. One buffer of
+/// weights and scores serves both directions.
 struct TeamExchange {
-  uint4 weights[kTeams][2][32 * 4];  ///< the operand of its weights, in the order of registers
-  float max[kTeams][kProductRows];
-  float sum[kTeams][kProductRows];
-};
-
-/// The same where the teams take turns: one buffer serves both directions.
-struct TurnsExchange {
   uint4 weights[kTileKeys / 16][32 * 4];  ///< in the order of registers
   float2 max[32 * 4];                     ///< of the two rows of a lane
   float sum[kTeams][kProductRows];
@@ -102,13 +85,13 @@ template <Shape kShape>
 struct alignas(1024) SharedMemory {
   uint8_t kv[kShape.slots][kShape.slot_bytes()];
   uint8_t q[kShape.q_bytes()];
-  std::conditional_t<kShape.in_turns, TurnsExchange, TeamExchange> exchange;
+  TeamExchange exchange;
 
   Item item;
   Item split_items[2];  ///< the part's items that are splits: at most its first and its last
   int32_t splits;       ///< how many there are
 
-  std::conditional_t<kShape.in_turns, TileRing<kShape.slots>, hopper::Ring<kShape.slots>> kv_ring;
+  TileRing<kShape.slots> kv_ring;
   hopper::Ring<1> q_ring;
 
   /// One thread calls it.

@@ -1,6 +1,6 @@
-// The consumers of a block whose row tile is one of several: two teams of four warps. The teams take tiles in
-// turns: one computes the scores and weights of a tile, while the other adds values of the tile before it. Each
-// hands its weights to the other, and adds the products of all tiles with its half of the channels of V.
+// The consumers of a block: two teams of four warps. The teams take tiles in turns: one computes the scores and
+// weights of a tile, and hands the weights to the other. Each adds the products of all tiles with its half of the
+// channels of V.
 #pragma once
 
 #include "kernels/cuda/common/wgmma.cuh"
@@ -9,7 +9,7 @@
 namespace attnbench::sm90_mla {
 
 template <Shape kShape>
-class TurnsConsumer {
+class Consumer {
   static constexpr DType kType = kShape.dtype;
   static constexpr int kScores = kTileKeys / 2;  ///< of a lane
   static constexpr int kSteps = kTileKeys / 16;  ///< steps of 16 keys of a product with values
@@ -17,8 +17,8 @@ class TurnsConsumer {
   static constexpr int kTeamChannels = kValueChannels / kTeams;  ///< of O
 
  public:
-  __device__ __forceinline__ TurnsConsumer(const KernelParams& p, SharedMemory<kShape>& smem,
-                                           const Place<kShape>& place)
+  __device__ __forceinline__ Consumer(const KernelParams& p, SharedMemory<kShape>& smem,
+                                      const Place<kShape>& place)
       : p_(p), smem_(smem), place_(place), lane_(threadIdx.x % 32) {
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the same in all lanes
     team_ = warp / 4;
