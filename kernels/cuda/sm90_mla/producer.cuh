@@ -8,6 +8,7 @@ namespace attnbench::sm90_mla {
 
 using hopper::Partition;
 using hopper::Segment;
+using hopper::Shares;
 using hopper::Splits;
 
 /// One sequence: its first row in the packed q, its lengths in tokens, and where its keys begin: row `kv_row`
@@ -48,12 +49,24 @@ class Producer {
     const Totals totals = add_up();
     const Partition partition =
         hopper::make_partition(totals.units, p_.parts, p_.by_parts, 1, p_.segment_cost);
-    const hopper::Shares shares = hopper::limit_shares(p_.shares, totals.most_tiles, kLeastSplitTiles);
-    if (hopper::most_units_of(shares, totals.most_tiles, p_.segment_cost) <=
-        partition.units_per_part + p_.shares_slack) {
-      add_share(shares, part);
-    } else {
-      add_part(partition, part);
+    const Shares shares = hopper::limit_shares(p_.shares, totals.most_tiles, kLeastSplitTiles);
+    const bool shared = hopper::most_units_of(shares, totals.most_tiles, p_.segment_cost) <=
+                        partition.units_per_part + p_.shares_slack;
+    const int32_t end_unit = (part + 1) * partition.units_per_part;
+    int32_t first_unit = 0;
+    int32_t b =
+        shared ? hopper::first_sequence_of(shares, part) : find(part * partition.units_per_part, &first_unit);
+    const int32_t end = shared ? min(b + shares.sequences, p_.attention.batch) : p_.attention.batch;
+    for (; b < end && (shared || first_unit < end_unit); ++b) {
+      const Sequence s = load_sequence(p_, b);
+      const auto splits = [&] {
+        return shared ? hopper::splits_of(shares, b, s.tiles())
+                      : hopper::splits_of(partition, first_unit, s.tiles());
+      };
+      const Segment segment = shared ? hopper::segment_of(splits(), part, s.tiles())
+                                     : hopper::segment_of(partition, part, first_unit, s.tiles());
+      if (s.q_len > 0 && segment.exists) add_item(b, s, segment, part, splits);
+      first_unit += s.units(p_);
     }
     smem_.q_ring.await_empty(q_);
     if (lane_ == 0) {
@@ -78,33 +91,6 @@ class Producer {
       most = max(most, s.q_len > 0 ? s.tiles() : 0);
     }
     return {__reduce_add_sync(~0u, units), __reduce_max_sync(~0u, most)};
-  }
-
-  /// Adds the segments of part `part` in shares.
-  __device__ __forceinline__ void add_share(const hopper::Shares& shares, int32_t part) {
-    const int32_t first = hopper::first_sequence_of(shares, part);
-    const int32_t end = min(first + shares.sequences, p_.attention.batch);
-    for (int32_t b = first; b < end; ++b) {
-      const Sequence s = load_sequence(p_, b);
-      const Splits splits = hopper::splits_of(shares, b, s.tiles());
-      const Segment segment = hopper::segment_of(splits, part, s.tiles());
-      if (s.q_len > 0 && segment.exists) add_item(b, s, segment, part, [&] { return splits; });
-    }
-  }
-
-  /// Adds the segments of part `part` of equal parts.
-  __device__ __forceinline__ void add_part(const Partition& partition, int32_t part) {
-    const int32_t begin = part * partition.units_per_part;
-    const int32_t end = begin + partition.units_per_part;
-    int32_t first_unit;
-    for (int32_t b = find(begin, &first_unit); b < p_.attention.batch && first_unit < end; ++b) {
-      const Sequence s = load_sequence(p_, b);
-      const Segment segment = hopper::segment_of(partition, part, first_unit, s.tiles());
-      if (s.q_len > 0 && segment.exists) {
-        add_item(b, s, segment, part, [&] { return hopper::splits_of(partition, first_unit, s.tiles()); });
-      }
-      first_unit += s.units(p_);
-    }
   }
 
   /// The sequence that holds unit `unit`, and its own first unit. Past the end of the line: the batch.
