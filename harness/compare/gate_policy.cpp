@@ -176,10 +176,9 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
       break;
     }
     if (limits.max_time_s && round.so_far_s >= *limits.max_time_s) {
-      const std::string one =
-          number > 1 ? ""
-                     : fmt::format(" (a round takes about {}, and after one a large change can be told)",
-                                   duration_text(limits.first_s));
+      const std::string one = fmt::format(
+          " (a round takes about {}{})", duration_text(number > 1 ? longest_s : limits.first_s),
+          number > 1 ? "; fewer or smaller cases allow more" : ", and after one a large change can be told");
       stop(fmt::format("the limit of --max-time, {:g} s, was reached{}; undecided", *limits.max_time_s, one));
       break;
     }
@@ -256,6 +255,7 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
                          : "no case incorrect or missing";
   if (missing > 0) text += fmt::format(", {} of one side alone, as allowed", cases_text(missing));
   if (undecided > 0) text += fmt::format(", {} undecided, as allowed", cases_text(undecided));
+  if (undecided > 0 && not_slower > 0) text += fmt::format(", and {} more cannot be slower", not_slower);
   return text;
 }
 

@@ -13,6 +13,7 @@
 #include <new>
 #include <thread>
 
+#include "harness/device/core_waits.h"
 #include "harness/device/cpu_ceilings.h"
 #include "harness/device/cpu_info.h"
 #include "harness/device/cpu_rank_stream.h"
@@ -25,9 +26,9 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-/// Context switches that mark a busy machine. An idle one takes a core from a busy thread a few times a
-/// second, a loaded one some hundred times.
-constexpr double kBusySwitchesPerSecond = 50;
+/// The share of a time that a thread may wait for a core. An idle machine takes a core from a busy thread some
+/// ten times a second, for less than 1 % of the time; one other busy process takes a quarter of it and more.
+constexpr double kMostWait = 0.02;
 
 /// Involuntary context switches of all threads of this process since it started.
 int64_t involuntary_switches() {
@@ -140,6 +141,7 @@ class CpuDevice final : public Device {
   void synchronize() override {}
 
   void settle() override {
+    waits_.emplace();
     constexpr auto kNap = std::chrono::microseconds(200);
     constexpr int kNaps = 500;
     // The harness's own loops run on all threads, also if the kernel gets fewer.
@@ -170,11 +172,14 @@ class CpuDevice final : public Device {
     for (const WatchedOutput& o : outputs) sample.watch.early += written_probes_host(o, watch->seed);
     if (watch != nullptr && !team_.empty())
       sample.watch.foreign_us = 1e6 * (foreign_seconds(team_) - settled_s_);
+    if (waits_) waits_->start();
     const int64_t switches = involuntary_switches();
     const uint64_t stamp = time_stamp();
     sample.us = us_of(launch);
     sample.watch.span_us = static_cast<double>(time_stamp() - stamp) / ticks_per_us_;
     sample.disturbed = involuntary_switches() != switches;
+    if (const std::optional<double> wait = waits_ ? waits_->longest() : std::nullopt)
+      sample.disturbed = 1e6 * *wait > kMostWait * sample.us;
     if (watch != nullptr && watch->take_outputs) watch->take_outputs();
     // A digest of all takes long enough for a thread to finish what the launch left undone. The probes do not.
     uint64_t probes = 0;
@@ -271,23 +276,24 @@ class CpuDevice final : public Device {
     std::nth_element(floor.begin(), floor.begin() + 10, floor.end());
     ceilings_.floor_us = floor[10];
     try {
-      const int64_t switches = involuntary_switches();
+      CoreWaits waits;
+      waits.start();
       const auto start = std::chrono::steady_clock::now();
       const CpuRates rates = measure_cpu_rates(info_.threads, info_.cache_bytes, cpu_free_memory());
       ceilings_.read_gbs = rates.read_gbs;
       ceilings_.copy_gbs = rates.copy_gbs;
       fp32_tflops_ = rates.fp32_tflops;
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      const double rate = static_cast<double>(involuntary_switches() - switches) / seconds;
-      ceilings_.disturbed = rate > kBusySwitchesPerSecond;
+      const double share = waits.longest().value_or(0) / seconds;
+      ceilings_.disturbed = share > kMostWait;
       ceilings_.note = fmt::format(
           "{} threads; read and copy over {} MiB, best of several; matrix product: Eigen fp32, one 512^3 "
           "product "
           "per thread, stands for every dtype because cpu kernels compute in fp32",
           info_.threads, rates.buffer_bytes / kMiB);
       if (ceilings_.disturbed) {
-        ceilings_.note +=
-            fmt::format("; the machine was busy ({:.0f} involuntary context switches a second)", rate);
+        ceilings_.note += fmt::format(
+            "; the machine was busy (a thread waited for a core {:.0f} % of the time)", 100 * share);
       }
     } catch (const std::bad_alloc&) {
       ceilings_.note = "not measured: out of memory";
@@ -303,6 +309,7 @@ class CpuDevice final : public Device {
   int remeasured_ = 0;  ///< times
   bool measured_ = false;
   std::vector<pid_t> team_;
+  std::optional<CoreWaits> waits_;
   double settled_s_ = 0;  ///< foreign_seconds() at the end of settle()
   double ticks_per_us_ = ticks_per_us();
   std::vector<std::unique_ptr<CpuDevice>> peers_;

@@ -105,7 +105,7 @@ struct RankTimes {
 struct Sample {
   double us = 0;            ///< device time of the launch
   double enqueue_us = 0;    ///< host time to enqueue it (GPU), 0 on cpu
-  bool disturbed = false;   ///< CPU: the system took a core away meanwhile (involuntary context switches)
+  bool disturbed = false;   ///< CPU: a thread waited for a core meanwhile, for more than 2 % of the time
   bool host_bound = false;  ///< the host was slower than the spin that hides it, so `us` is not device time
   /// CPU: times of three probes just before the launch. They are fixed arithmetic on all threads, the read
   /// that makes the cache cold, and threads that wait for each other. 0: not run.

@@ -86,8 +86,8 @@ std::vector<std::string> time_legends(std::span<const Record> records) {
   std::vector<std::string> out;
   if (busy)
     out.emplace_back(
-        "! other processes took the cores during more than half of the samples: an unreliable time, however small "
-        "its ± % is");
+        "! other processes took the cores during more than half of the samples (a thread waited for over 2 % of "
+        "the time): an unreliable time, however small its ± % is");
   if (vague)
     out.push_back(
         fmt::format("? +/- {:g} % or more: not usable. Time it again while nothing else runs", 100 * kVague));

@@ -66,7 +66,7 @@ struct TimeResult {
   double cpu_time_us = 0;          ///< host time per iteration, as Google Benchmark reports it
   CacheMode cache = CacheMode::kCold;
   bool graph = false;
-  int disturbed = 0;   ///< CPU samples during which the system took a core away
+  int disturbed = 0;   ///< CPU samples during which others took a core (device.h)
   int host_bound = 0;  ///< samples whose launch was slower on the host than the spin that hides it
   /// CPU: medians of the probes' times beside the samples (Sample); 0 if there was no probe.
   double cores_us = 0, memory_us = 0, handover_us = 0;

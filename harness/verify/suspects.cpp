@@ -179,11 +179,14 @@ class Suspects {
                for (std::size_t b = 0; b < x.k_lens.size(); ++b)
                  x.k_lens[b] = std::min(x.k_lens[b], x.q_lens[b]);
              });
-      change("the last key of each sequence is left out, but the diagonal is right",
-             [](reference::Problem& x) {
-               x.k_ends = x.k_lens;
-               for (int& k : x.k_ends) k = std::max(0, k - 1);
-             });
+      // With one query a sequence, the last key is the diagonal.
+      if (std::any_of(p_.seqs.begin(), p_.seqs.end(), [](const SeqLen& s) { return s.q > 1; })) {
+        change("the last key of each sequence is left out, but the diagonal is right",
+               [](reference::Problem& x) {
+                 x.k_ends = x.k_lens;
+                 for (int& k : x.k_ends) k = std::max(0, k - 1);
+               });
+      }
     } else {
       if (p_.window_right < 0)
         change("a causal mask is applied that nobody asked for",

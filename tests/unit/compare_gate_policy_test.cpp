@@ -340,7 +340,8 @@ TEST(GatePolicy, NoRoundBeginsAfterTheTimeLimit) {
   EXPECT_EQ(r.begun.at(2).most_left_s, 3 + 10) << "the round that is running then ends";
   EXPECT_THAT(
       d.result.stopped,
-      HasSubstr("the limit of --max-time, 35 s, was reached; undecided after 3 of 12 rounds: 1 case: "));
+      HasSubstr("the limit of --max-time, 35 s, was reached (a round takes about 10 s; fewer or smaller "
+                "cases allow more); undecided after 3 of 12 rounds: 1 case: "));
   EXPECT_EQ(compare_exit_code(d.result, {}), 4);
   Rounds late;
   late.limits.max_time_s = 5;

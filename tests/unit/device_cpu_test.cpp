@@ -2,11 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <thread>
+#include <vector>
 
+#include "harness/device/core_waits.h"
 #include "harness/device/cpu_info.h"
 #include "harness/device/device.h"
 
@@ -23,6 +28,46 @@ std::string error_of_opening(std::string_view name) {
     return error.what();
   }
   return "";
+}
+
+/// Spins on `count` threads at once for 200 ms. Returns the longest wait of one of them as a share of the time.
+std::optional<double> waited_share(unsigned count) {
+  const auto all = static_cast<std::ptrdiff_t>(count) + 1;
+  std::barrier begin(all), spun(all), read(all);
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < count; ++i) {
+    threads.emplace_back([&] {
+      begin.arrive_and_wait();
+      const auto start = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(200)) {
+      }
+      spun.arrive_and_wait();
+      read.arrive_and_wait();  // the waits of a thread that has ended are not counted
+    });
+  }
+  CoreWaits waits;
+  waits.start();
+  begin.arrive_and_wait();
+  spun.arrive_and_wait();
+  const std::optional<double> longest = waits.longest();
+  read.arrive_and_wait();
+  for (std::thread& t : threads) t.join();
+  if (!longest) return std::nullopt;
+  return *longest / 0.2;
+}
+
+TEST(CoreWaits, ThreadsThatShareACoreWait) {
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  const std::optional<double> shared = waited_share(3 * cores);
+  if (!shared) GTEST_SKIP() << "this system does not count waits";
+  EXPECT_GT(*shared, 0.3);
+}
+
+TEST(CoreWaits, AThreadThatSleepsDoesNotWait) {
+  CoreWaits waits;
+  waits.start();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LT(waits.longest().value_or(0), 0.045) << "sleep is no wait";
 }
 
 TEST(CpuInfo, ABusyThreadIsCounted) {

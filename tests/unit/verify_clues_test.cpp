@@ -342,6 +342,10 @@ TEST(Clues, LostLastKeysAreNamedUnderACausalMaskToo) {
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k - 1; })),
               ElementsAre("looks like: the last key of each sequence is left out, but the diagonal is right "
                           "(all 16 wrong rows tried match this mistake)"));
+  c.params.seqs = {{1, 25}, {1, 41}, {1, 58}};
+  EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k - 1; })),
+              ElementsAre(HasSubstr("the causal mask hides one key too many")))
+      << "the last key is the diagonal";
   c.params.kv = KvSource::kPacked;
   c.params.seqs = {{5, 70}, {9, 100}};
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 64 * 64; })),
