@@ -28,7 +28,7 @@ std::optional<SkipReason> cannot_rotate(const CaseCost& cost, int64_t copies, co
 }
 
 /// A share of the speed of light above this says that the ceilings are too low: other processes may have held
-/// cores, or a neighbour of a virtual machine, which waits for a core do not show.
+/// cores, or a virtual machine waited for its host, which no count shows.
 constexpr double kBeaten = 1.1;
 
 /// Fills the roofline. A time below what the hardware allows becomes the record's status.
