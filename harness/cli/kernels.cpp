@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -84,6 +85,7 @@ void add_kernels(CLI::App& app, Program& program) {
       ->option_text("NAME")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->footer(
+      "With --plugin or --peers only their kernels are described; the table has the others of the same op, too.\n\n"
       "The table has the device of each kernel and a row per feature, by its name in kernels/contract and in\nthe "
       "reason of a skip. Its last column has the keys of a sweep file that need the feature; attnbench list\n--keys "
       "explains them.\n"
@@ -94,7 +96,11 @@ void add_kernels(CLI::App& app, Program& program) {
       for (const Kernel* k : program.kernels) {
         if (device->empty() || *device == device_kind_name(k->device)) kernels.push_back(k);
       }
-      for (const Kernel* k : kernels) {
+      std::vector<const Kernel*> described;
+      std::copy_if(kernels.begin(), kernels.end(), std::back_inserter(described),
+                   [&](const Kernel* k) { return !plugin_of(program, *k).empty(); });
+      if (described.empty()) described = kernels;
+      for (const Kernel* k : described) {
         std::cout << fmt::format("{} ({}, {}): {}\n", k->name, op_name(k->op), device_text(*k), k->summary);
         std::cout << "    shapes    " << k->shapes;
         std::cout << "\n    promises ";
@@ -110,7 +116,7 @@ void add_kernels(CLI::App& app, Program& program) {
         }
       }
       std::set<Op> ops;
-      for (const Kernel* k : kernels) ops.insert(k->op);
+      for (const Kernel* k : described) ops.insert(k->op);
       for (const Op op : ops) print_support(kernels, op);
       return kernels.empty() ? 6 : 0;
     };

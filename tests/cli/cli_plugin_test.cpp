@@ -88,7 +88,8 @@ TEST(CliPlugin, IsListedWithItsFile) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("example (attention, cpu): a start"),
                            HasSubstr("    from      " + plugin("example") + "\n"),
-                           ContainsRegex("\nattention +cpu .* example  a key that needs it\n")));
+                           ContainsRegex("\nattention +cpu .* example  a key that needs it\n"),
+                           Not(HasSubstr("cpu (attention, cpu)")), Not(HasSubstr("\nkv_append "))));
   EXPECT_THAT(run_attnbench(scratch, {"kernels"}).out,
               AllOf(Not(HasSubstr("example")), Not(HasSubstr("    from "))));
   const std::string file = scratch.write("three.yaml", kThreeKernels);
