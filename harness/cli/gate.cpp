@@ -135,7 +135,7 @@ GateOptions with_other_plugin(GateOptions& o, const Program& program) {
   other.kernels = kernel_names(against);
   if (!o.quiet && against.digest == program.plugins.front().digest) {
     std::cerr
-        << "gate: note: --plugin and --against-plugin have the same content: was one of them not built anew?\n";
+        << "gate: note: --plugin and --against-plugin have the same content, so a change is noise: was one of them not built anew?\n";
   }
   return other;
 }

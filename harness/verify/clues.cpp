@@ -221,7 +221,10 @@ class Clues {
           "thread that is not joined, or on a stream that is not waited for)",
           n, row_text(first->id));
     }
-    if (nan->keys == 0 || !nan->wrong_lse) return "";
+    if (nan->keys == 0) return "";
+    if (!nan->wrong_lse) {
+      return "the NaN comes from a row of V that must not be read (0 * NaN is NaN), or from O that was not written";
+    }
     return "the NaN comes from memory that must not be read, such as behind a sequence's last key or in unused "
            "pages";
   }
