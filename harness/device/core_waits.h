@@ -15,9 +15,9 @@ class CoreWaits {
   CoreWaits(const CoreWaits&) = delete;
   CoreWaits& operator=(const CoreWaits&) = delete;
 
-  /// From now on waits count.
+  /// Waits before this call count no more.
   void start();
-  /// The longest wait of a thread since start(), in seconds. nullopt if the system does not count waits.
+  /// The longest wait of a thread since the watch was made or started again, in seconds. nullopt if the system does not count waits.
   std::optional<double> longest() const;
 
  private:

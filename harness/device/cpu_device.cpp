@@ -276,8 +276,7 @@ class CpuDevice final : public Device {
     std::nth_element(floor.begin(), floor.begin() + 10, floor.end());
     ceilings_.floor_us = floor[10];
     try {
-      CoreWaits waits;
-      waits.start();
+      const CoreWaits waits;
       const auto start = std::chrono::steady_clock::now();
       const CpuRates rates = measure_cpu_rates(info_.threads, info_.cache_bytes, cpu_free_memory());
       ceilings_.read_gbs = rates.read_gbs;

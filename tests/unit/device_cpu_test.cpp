@@ -45,8 +45,7 @@ std::optional<double> waited_share(unsigned count) {
       read.arrive_and_wait();  // the waits of a thread that has ended are not counted
     });
   }
-  CoreWaits waits;
-  waits.start();
+  const CoreWaits waits;
   begin.arrive_and_wait();
   spun.arrive_and_wait();
   const std::optional<double> longest = waits.longest();
@@ -64,8 +63,7 @@ TEST(CoreWaits, ThreadsThatShareACoreWait) {
 }
 
 TEST(CoreWaits, AThreadThatSleepsDoesNotWait) {
-  CoreWaits waits;
-  waits.start();
+  const CoreWaits waits;
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_LT(waits.longest().value_or(0), 0.045) << "sleep is no wait";
 }
