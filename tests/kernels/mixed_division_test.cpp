@@ -29,24 +29,17 @@ Estimate chunk_and_decodes(int q_len, int decodes, int longest_k) {
 }
 
 TEST(MixedDivision, StepsOfFewRowsAreDecodes) {
-  EXPECT_TRUE(few_rows(step(64, 1, 4096), 132));
-  EXPECT_TRUE(few_rows(step(1, 16, 65536), 132));  // 64 rows per KV head
-  EXPECT_FALSE(few_rows(step(1, 17, 65536), 132));
-  EXPECT_FALSE(few_rows(step(32, 2048, 8192), 132));
+  EXPECT_TRUE(few_rows(step(64, 1, 4096)));
+  EXPECT_TRUE(few_rows(step(1, 16, 65536)));  // 64 rows per KV head
+  EXPECT_FALSE(few_rows(step(1, 17, 65536)));
+  EXPECT_FALSE(few_rows(step(32, 2048, 8192)));
   AttentionParams one_head = step(1, 8, 65536);
-  one_head.num_heads_kv = 4;  // 8 query heads each: 64 rows
-  EXPECT_TRUE(few_rows(one_head, 132));
   one_head.num_heads_q = 8;
-  one_head.num_heads_kv = 1;  // a sequence is cut into 132
-  EXPECT_FALSE(few_rows(one_head, 132));
-  one_head.max_seqlen_q = 2;  // 16 rows
-  EXPECT_TRUE(few_rows(one_head, 132));
-  one_head.max_seqlen_q = 8;
-  one_head.batch = 16;
-  EXPECT_TRUE(few_rows(one_head, 132));
+  one_head.num_heads_kv = 1;  // 64 rows, in 132 splits
+  EXPECT_TRUE(few_rows(one_head));
   AttentionParams many_rows = step(4, 1, 4096);
-  many_rows.num_heads_q = 512;  // one token has more than 16 rows
-  EXPECT_TRUE(few_rows(many_rows, 132));
+  many_rows.num_heads_q = 1024;  // one token has more than 64 rows
+  EXPECT_TRUE(few_rows(many_rows));
 }
 
 TEST(MixedDivision, TimesAreTheWorkOverTheRates) {

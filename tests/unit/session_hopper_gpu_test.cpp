@@ -169,6 +169,11 @@ TEST_F(HopperCall, LaunchesThatWaitEndBesideOthers) {
         std::make_unique<Call>("sm90_decode", std::string("{kv: paged, heads: 32/8, batch: ") + batch + "}"));
     ASSERT_EQ(calls.back()->plan(), KernelStatus::kOk) << calls.back()->message.text;
   }
+  for (const char* rest :
+       {"32/8, batch: q16s9k", "32/8, batch: 5q8s7k_q3s333", "8/1, batch: q2s64k"}) {  // rows are shared
+    calls.push_back(std::make_unique<Call>("sm90_decode", std::string("{kv: paged, heads: ") + rest + "}"));
+    ASSERT_EQ(calls.back()->plan(), KernelStatus::kOk) << calls.back()->message.text;
+  }
   for (const char* rest : {"16/1, batch: 5q1s7k_q1s333", "128/1, batch: q1s9k"}) {
     calls.push_back(std::make_unique<Call>("sm90_mla", "{" + kLatent + ", heads: " + rest + "}"));
     ASSERT_EQ(calls.back()->plan(), KernelStatus::kOk) << calls.back()->message.text;

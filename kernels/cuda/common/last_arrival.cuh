@@ -1,4 +1,5 @@
-// Finds out which of several blocks arrives last, and reads what the other blocks wrote to global memory.
+// Finds out which of several blocks arrives last, or waits for all of them, and reads what the other blocks
+// wrote to global memory.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,25 @@ __device__ __forceinline__ bool arrive_last(uint32_t* counter, uint32_t expected
                : "l"(counter), "r"(expected - 1)
                : "memory");
   return before == expected - 1;
+}
+
+/// Counts an arrival at `counter`, of `expected` ones. The last sets the counter back to 0. Releases as arrive_last()
+/// does.
+__device__ __forceinline__ void arrive(uint32_t* counter, uint32_t expected) {
+  asm volatile("red.release.gpu.global.inc.u32 [%0], %1;" ::"l"(counter), "r"(expected - 1) : "memory");
+}
+
+/// Waits until `counter` has at least `count` arrivals, and acquires what they released. With
+/// ATTNBENCH_TRAP_ON_HANG an endless wait faults, as in Mbarrier::wait.
+__device__ __forceinline__ void await_arrivals(const uint32_t* counter, uint32_t count) {
+  for (uint32_t tries = 0;; ++tries) {
+    uint32_t seen;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    if (seen >= count) return;
+#ifdef ATTNBENCH_TRAP_ON_HANG
+    if (tries == 1u << 22) asm volatile("st.global.u32 [%0], %1;" ::"l"(0ull), "r"(tries) : "memory");
+#endif
+  }
 }
 
 /// Loads from L2, because the L1 caches are not coherent. The asm is volatile so that the loads stay behind

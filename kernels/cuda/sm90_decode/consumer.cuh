@@ -62,7 +62,10 @@ class Consumer {
     for (;;) {
       smem_.q_ring.await_full(q_);
       const Item item = smem_.item[q_.stage()];
-      if (item.num_splits == 0) return;
+      if (item.num_splits == 0) {
+        if constexpr (D::kSharesRows) merge_left();
+        return;
+      }
       begin(item);
       if constexpr (kHoldQ) {
         if (item.tile_begin < item.tile_end) load_q();
@@ -72,12 +75,26 @@ class Consumer {
       if constexpr (!kHoldQ) smem_.q_ring.release(q_, lane_);
       q_.advance();
 
+      if constexpr (D::kSharesRows) {
+        if (item.num_splits > 1) note(item);
+      }
       const MergePlace place{row_tile_, group_, lane_};
       finish_segment<kShape>(p_, smem_, item, kv_head_, scales_, RowResults<kShape>(place, o_, softmax_));
     }
   }
 
  private:
+  /// Notes a split whose rows are to be merged at the end. Other warps see it after finish_segment().
+  __device__ __forceinline__ void note(const Item& item) {
+    if (threadIdx.x == 32 * D::kFirstConsumerWarp) smem_.left.item[left_] = item;
+    ++left_;
+  }
+
+  __device__ __forceinline__ void merge_left() {
+#pragma unroll 1
+    for (int i = 0; i < left_; ++i) merge_shared_rows<kShape>(p_, smem_.left.item[i], kv_head_);
+  }
+
   __device__ __forceinline__ static uint32_t shared_address(const void* address) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(address));
   }
@@ -358,6 +375,7 @@ class Consumer {
   const int kv_head_;
   const int lane_;
   int row_tile_, group_;
+  int left_ = 0;  ///< items in smem_.left
   // Shared-memory addresses: *_offset_ is this lane's row, *_unit_ its place in the swizzled row.
   uint32_t q_offset_, q_unit_, kv_base_, chunk_stride_, k_unit_, v_unit_;
   uint32_t k_offset_[kSteps], v_offset_[kSteps];

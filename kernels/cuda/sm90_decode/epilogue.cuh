@@ -77,11 +77,13 @@ __device__ __forceinline__ int32_t partial_of_split(const KernelParams& p, const
   return kv_head * p.partials + (split == 0 ? item.first_partial : item.other_partial + split * step);
 }
 
-/// Merges the splits of a sequence in their order, whichever block arrived last. A warp takes a row at a
-/// time. Lane i holds kVector channels from i * kVector on, of each kVector * 32. The code is kept short: a
-/// launch of a few microseconds runs it once, and waits for each instruction that no cache holds.
+/// Merges every `step`-th row of a sequence from `first_row` on: its splits in their order, whichever block
+/// arrived last. A warp takes a row at a time. Lane i holds kVector channels from i * kVector on, of each
+/// kVector * 32. The code is kept short: a launch of a few microseconds runs it once, and waits for each
+/// instruction that no cache holds.
 template <Shape kShape>
-__device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& item, int kv_head, int rows) {
+__device__ __forceinline__ void merge_rows(const KernelParams& p, const Item& item, int kv_head, int rows,
+                                           int first_row, int step) {
   using D = Derived<kShape>;
   constexpr int kVector = kShape.head_dim == 64 ? 2 : 4;
   constexpr int kVectors = kShape.head_dim / (32 * kVector);
@@ -89,26 +91,28 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
   constexpr bool kManyRegisters = kShape.warps == 4 && kShape.blocks_per_sm == 1 && D::kOwnBlock;
   constexpr int kBatch = kVectors == 1 && kManyRegisters ? 16 : 8;
   const int lane = threadIdx.x % 32;
-  const int32_t first_row = partial_of_split(p, item, kv_head, 0) * p.max_rows;
+  const int32_t first_split_row = partial_of_split(p, item, kv_head, 0) * p.max_rows;
   const int32_t stride = (p.split_every_unit ? 1 : kPartialStep) * p.max_rows;
   const int32_t other_row =
       partial_of_split(p, item, kv_head, 1) * p.max_rows - stride;  // row of split s: other_row + s * stride
 
 #pragma unroll 1
-  for (int row = threadIdx.x / 32 - D::kFirstConsumerWarp; row < rows; row += D::kConsumerWarps) {
+  for (int row = first_row + (threadIdx.x / 32 - D::kFirstConsumerWarp) * step; row < rows;
+       row += D::kConsumerWarps * step) {
     float o[kVectors][kVector] = {};
     float sum = 0.0f, max = -INFINITY;
 #pragma unroll 1
     for (int first = 0; first < item.num_splits; first += kBatch) {
       const int left = item.num_splits - first;
       const int mine = lane % kBatch;
-      const int32_t lse_row = first + mine == 0 ? first_row : other_row + (first + mine) * stride;
+      const int32_t lse_row = first + mine == 0 ? first_split_row : other_row + (first + mine) * stride;
       const float lse = mine < left ? hopper::load_l2(p.partial_lse + lse_row + row) : -INFINITY;
 
       float v[kBatch][kVectors][kVector];
       const float* next =
           p.partial_out + lane * kVector +
-          static_cast<int64_t>((first == 0 ? first_row : other_row + first * stride) + row) * kShape.head_dim;
+          static_cast<int64_t>((first == 0 ? first_split_row : other_row + first * stride) + row) *
+              kShape.head_dim;
       const float* second = p.partial_out + lane * kVector +
                             static_cast<int64_t>(other_row + (first + 1) * stride + row) * kShape.head_dim;
 #pragma unroll
@@ -121,7 +125,7 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
 
       float top = fmaxf(max, lse);
 #pragma unroll
-      for (int step = kBatch / 2; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+      for (int other = kBatch / 2; other > 0; other /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, other));
       const float base = reference_of(top);
       const float shrink = hopper::exp2_approx(max - base);
       const float weight = hopper::exp2_approx(lse - base);
@@ -228,9 +232,20 @@ __device__ __forceinline__ void multiply_value_scales(const KernelParams& p, int
   for (int c = 0; c < 4; ++c) o[c] *= __ldg(scales + c);
 }
 
+/// How many blocks share the merge of a sequence's rows: those of its first splits.
+__device__ __forceinline__ int mergers_of(const Item& item, int rows) { return min(item.num_splits, rows); }
+
+/// Arrivals at the counter of a sequence whose rows are shared: its splits, and the warps that have seen them all. So
+/// the counter is back at 0 only when all have.
+template <Shape kShape>
+__device__ __forceinline__ int shared_arrivals_of(const Item& item, int rows) {
+  return item.num_splits + min(rows, mergers_of(item, rows) * Derived<kShape>::kConsumerWarps);
+}
+
 /// Ends a segment. All consumer warps call it, each with its `results`, which are merged through shared
-/// memory. Writes O and LSE, or a partial result. The block that writes a sequence's last partial result
-/// merges them all; with few splits the block of the first split does (handover.cuh).
+/// memory. Writes O and LSE, or a partial result. Partial results are merged by the block of the first split,
+/// where there are few (handover.cuh); or by all blocks of the sequence, in merge_shared_rows(); or by the block that
+/// writes the last.
 ///
 /// Returns whether it merged partial results of other segments. The rows that it then wrote are complete once all
 /// consumer warps meet again; those of a sequence that is one segment are complete at the return.
@@ -311,13 +326,35 @@ __device__ __forceinline__ bool finish_segment(const KernelParams& p, SharedMemo
 
   // The barrier above orders every thread's share of the partial result before thread 0's release. The one
   // below orders its acquire before every thread's loads.
-  if (thread == 0) {
-    smem.is_last = hopper::arrive_last(p.counters + partial_of_split(p, item, kv_head, 0), item.num_splits);
+  uint32_t* const counter = p.counters + partial_of_split(p, item, kv_head, 0);
+  if constexpr (D::kSharesRows) {
+    if (thread == 0) hopper::arrive(counter, shared_arrivals_of<kShape>(item, rows));
+    return false;
   }
+  if (thread == 0) smem.is_last = hopper::arrive_last(counter, item.num_splits);
   meet();
   if (smem.is_last == 0) return false;
-  merge_splits<kShape>(p, item, kv_head, rows);
+  merge_rows<kShape>(p, item, kv_head, rows, 0, 1);
   return true;
+}
+
+/// Merges this warp's share of the rows of a sequence, of which the block has left a split: rows are dealt to the
+/// blocks of the first splits in turn, and in a block to its warps. All consumer warps call it when the block has left
+/// all of its partial results, as their last work. So no wait is endless if all blocks run at once, which cooperative
+/// launches guarantee.
+template <Shape kShape>
+__device__ __forceinline__ void merge_shared_rows(const KernelParams& p, const Item& item, int kv_head) {
+  const int rows = min(item.q_len * p.group, p.max_rows);
+  const int mergers = mergers_of(item, rows);
+  const int warp = threadIdx.x / 32 - Derived<kShape>::kFirstConsumerWarp;
+  if (item.split + warp * mergers >= rows) return;
+  if (threadIdx.x % 32 == 0) {
+    uint32_t* const counter = p.counters + partial_of_split(p, item, kv_head, 0);
+    hopper::await_arrivals(counter, item.num_splits);
+    hopper::arrive(counter, shared_arrivals_of<kShape>(item, rows));
+  }
+  __syncwarp();
+  merge_rows<kShape>(p, item, kv_head, rows, item.split, mergers);
 }
 
 }  // namespace attnbench::sm90_decode

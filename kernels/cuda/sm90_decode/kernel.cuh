@@ -96,8 +96,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
     attributes[count].id = cudaLaunchAttributeLaunchCompletionEvent;
     attributes[count++].val.launchCompletionEvent.event = started;
   }
-  // Blocks that wait for others (handover.cuh) must all be resident at once.
-  if (Derived<Choice::kShape>::kFirstWaits && !p.split_every_unit && p.parts > 1) {
+  // Blocks that wait for others (handover.cuh, merge_shared_rows) must all be resident at once.
+  if (Derived<Choice::kShape>::kWaits && !p.split_every_unit && p.parts > 1) {
     attributes[count].id = cudaLaunchAttributeCooperative;
     attributes[count++].val.cooperative = 1;
   }

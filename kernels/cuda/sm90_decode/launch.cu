@@ -7,6 +7,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
 #include "kernels/cuda/common/attention_host.h"
+#include "kernels/cuda/sm90_decode/handover.cuh"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_decode/step.h"
 #include "kernels/cuda/sm90_decode/workspace.h"
@@ -186,30 +187,55 @@ KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, Kern
 }
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
-  const Instance* instance = find_instance(op->attention, Use::kLong);
+  const Instance* instance = choose_instance(op->attention, *context);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context, kDivision);
 }
 
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return plan_instance(*find_instance(op->attention, Use::kLong), op->attention, *context, kDivision,
+  return plan_instance(*choose_instance(op->attention, *context), op->attention, *context, kDivision,
                        message);
 }
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_planned(*find_instance(op->attention, Use::kLong), op->attention, *context, kDivision,
+  return launch_planned(*choose_instance(op->attention, *context), op->attention, *context, kDivision,
                         message);
+}
+
+const Instance* find_instance_for(int64_t rows, const AttentionParams& p, Use use) {
+  for (const Instance* i : kInstances) {
+    if (i->append == ((p.features & kAppend) != 0) && i->dtype == p.dtype_out && i->dtype_kv == p.dtype_k &&
+        i->head_dim == p.head_dim && i->rows >= rows && is_for(*i, p, use)) {
+      return i;
+    }
+  }
+  return nullptr;
+}
+
+/// Whether the merge of a sequence's rows takes so long in one block that it pays to share it, if every sequence is as
+/// long as the longest. `instance` is one whose blocks share nothing. A warp merges a row at a time, and loads
+/// kSplitsAtOnce of its splits at once. Sharing costs about one such load, of some 0.9 us.
+bool sharing_pays(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
+  constexpr int64_t kWarps = 4, kLeastSpared = 2;
+  const int64_t kSplitsAtOnce = p.head_dim == 256 ? 8 : 16;
+  const Guess g = guess(instance, p, context, kDivision);
+  const int64_t splits = std::min<int64_t>(g.parts / std::max(p.batch, 1), g.tiles);
+  if (splits <= 1 + kMostStates) return false;  // the first block merges them (handover.cuh)
+  const int64_t rows_of_warp = (max_rows(p) + kWarps - 1) / kWarps;
+  return (rows_of_warp - 1) * ((splits + kSplitsAtOnce - 1) / kSplitsAtOnce) >= kLeastSpared;
 }
 
 }  // namespace
 
 const Instance* find_instance(const AttentionParams& p, Use use) {
-  for (const Instance* i : kInstances) {
-    if (i->append == ((p.features & kAppend) != 0) && i->dtype == p.dtype_out && i->dtype_kv == p.dtype_k &&
-        i->head_dim == p.head_dim && i->rows >= max_rows(p) && is_for(*i, p, use)) {
-      return i;
-    }
-  }
-  return nullptr;
+  return find_instance_for(max_rows(p), p, use);
+}
+
+const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context) {
+  const Instance* const found = find_instance(p, Use::kLong);
+  if (found == nullptr || !found->first_waits || found->use != Use::kAll) return found;
+  const Instance* const shares =
+      sharing_pays(*found, p, context) ? find_instance_for(found->rows + 1, p, Use::kAll) : nullptr;
+  return shares != nullptr ? shares : found;
 }
 
 KernelStatus make_launch(const Instance& instance, const AttentionParams& p, const LaunchContext& context,

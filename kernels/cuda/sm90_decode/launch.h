@@ -23,6 +23,10 @@ struct Division {
 /// `use` is required for workspace, plan and launch.
 const Instance* find_instance(const AttentionParams& p, Use use);
 
+/// find_instance(p, Use::kLong); or the instance for more rows, if sequences have so many splits that its blocks, which
+/// share their merge, end sooner.
+const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context);
+
 /// Device bytes for counters and partial results.
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context, const Division& division);

@@ -70,6 +70,11 @@ struct Derived {
   /// Whether the block of a sequence's first split may wait for the others (handover.cuh).
   static constexpr bool kFirstWaits = kShape.row_tiles == 1 && kOwnBlock;
 
+  /// Whether all blocks of a sequence wait for each other and share the merge of its rows. For up to 16 rows that
+  /// takes longer than the merge by one block. sm90_decode_fixed has no more rows.
+  static constexpr bool kSharesRows = kShape.row_tiles > 1 && kOwnBlock;
+  static constexpr bool kWaits = kFirstWaits || kSharesRows;
+
   static constexpr int kQChunks = kShape.head_dim / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kRows * hopper::kChunkBytes;
   static constexpr int kQBytes = kQChunks * kQChunkBytes;
@@ -126,6 +131,13 @@ struct alignas(16) Item {
   int32_t other_partial;  ///< split s > 0 has this + s times the step of partial_of_split()
 };
 
+/// The splits of a block whose sequences' rows are merged when the block has done all else: at most that of the
+/// sequence in which its part begins, and that of the sequence in which it ends.
+struct LeftSplits {
+  Item item[2];
+};
+struct NoLeftSplits {};
+
 /// An Item in a launch that appends.
 struct AppendItem : Item {
   int32_t old_len;  ///< the sequence's first new row
@@ -169,7 +181,7 @@ struct alignas(1024) SharedMemory {
   float merge_max[D::kTokenGroups][D::kRows];
   float merge_sum[D::kTokenGroups][D::kRows];
   int32_t is_last;  ///< nonzero: this block merges the splits
-
+  [[no_unique_address]] std::conditional_t<D::kSharesRows, LeftSplits, NoLeftSplits> left;
   ItemOf<kShape> item[kQStages];  ///< is published together with q
   Start start;
   int32_t warp_units[D::kThreads / 32];  ///< find_start_in_block: units of each warp's sequences

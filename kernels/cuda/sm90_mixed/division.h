@@ -34,16 +34,11 @@ inline Estimate estimate(const AttentionParams& p, const hopper::GpuRates& rates
 /// sm90_prefill's.
 inline constexpr int kDecodeRows = 16;
 
-/// Whether sm90_decode does all, because no sequence has many rows: it takes up to 64 per KV head. With more than
-/// 16 rows and many splits of a sequence their merge takes longer than what is gained, as with one KV head and
-/// one sequence.
-inline bool few_rows(const AttentionParams& p, int multiprocessors) {
+/// Whether sm90_decode does all, because no sequence has many rows: it takes up to 64 per KV head.
+inline bool few_rows(const AttentionParams& p) {
   constexpr int64_t kMostRows = 64;
-  constexpr int kMostSplits = 40;
   const int group = p.num_heads_q / p.num_heads_kv;
-  if (p.max_seqlen_q <= std::max(kDecodeRows / group, 1)) return true;
-  const int64_t splits = multiprocessors / (int64_t{p.num_heads_kv} * std::max(p.batch, 1));
-  return int64_t{p.max_seqlen_q} * group <= kMostRows && splits <= kMostSplits;
+  return p.max_seqlen_q <= std::max(kDecodeRows / group, 1) || int64_t{p.max_seqlen_q} * group <= kMostRows;
 }
 
 /// Whether one launch of sm90_prefill does all. The three ways take:

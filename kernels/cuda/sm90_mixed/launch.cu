@@ -59,7 +59,7 @@ Way way_of(const AttentionParams& p, const LaunchContext& context) {
     return few && p.batch <= kMostSuffixes && find_together(p, context, true) != nullptr ? Way::kCascade
                                                                                          : Way::kPrefill;
   }
-  if (few_rows(p, context.multiprocessors)) return Way::kDecode;
+  if (few_rows(p)) return Way::kDecode;
   const bool together = find_together(p, context, false) != nullptr;
   if (one_launch(estimate(p, hopper::rates_of(context)), together)) return Way::kPrefill;
   return together ? Way::kTogether : Way::kTwoStreams;
@@ -109,9 +109,9 @@ Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
     parts.decode_instance = &parts.together->decode;
     parts.prefill_instance = &parts.together->prefill;
   } else {
-    using sm90_decode::Use;
-    const Use use = parts.way == Way::kTwoStreams ? Use::kFewBlocks : Use::kLong;
-    parts.decode_instance = sm90_decode::find_instance(parts.decode, use);
+    parts.decode_instance = parts.way == Way::kTwoStreams
+                                ? sm90_decode::find_instance(parts.decode, sm90_decode::Use::kFewBlocks)
+                                : sm90_decode::choose_instance(parts.decode, context);
     parts.prefill_instance = parts.way == Way::kPrefill ? sm90_prefill::choose_instance(p, context)
                                                         : sm90_prefill::find_instance(p);
   }
