@@ -210,6 +210,10 @@ void print_case(const Case& c, const Outlook& outlook, bool verbose, Totals& tot
 int list(const ListOptions& o, const Program& program) {
   check_kernel_names(o.kernels, program.kernels);
   const Cases cases = load_cases(o.cases);
+  if (o.impossible) {
+    print_cover(cases.cover, true);
+    return 0;
+  }
   Outlook outlook{program.kernels, o.kernels, checks_of(cases.check), {}, nullptr, {}};
   if (o.kernels.empty() && !cases.kernel.empty()) {
     outlook.kernels = {cases.kernel};
@@ -244,7 +248,7 @@ int list(const ListOptions& o, const Program& program) {
   if (totals.runs == 0 && !cases.cases.empty())
     std::cerr << fmt::format("note: this program has no {} kernel{} for them\n", device_kind_name(kind),
                              outlook.kernels.empty() ? "" : " of the chosen names");
-  print_cover(cases.cover, o.impossible);
+  print_cover(cases.cover, false);
   return cases.cases.empty() ? 6 : 0;
 }
 
@@ -277,7 +281,7 @@ void add_list(CLI::App& app, Program& program) {
   command->add_flag(
       "--impossible", o->impossible,
       "For sweeps with 'cover': print the pairs or triples of values that no legal case has, and those "
-      "that make no difference");
+      "that make no difference, instead");
   command->footer(
       "A case that does not fit into the memory that is free now, or that all kernels of --kernel refuse, is\n"
       "marked: run would skip it.\n"

@@ -101,17 +101,17 @@ inline void expect_right(const Problem& p, int threads = 2) {
         const ExpectedRow row = expected_row(p, s, id, i, p.q_begin + begin + i, h);
         const auto expect_near = [&, b, h, i](const char* what, int at, double x, double expected,
                                               double room) {
-          if (x == expected || std::abs(x - expected) <= room) return;
+          if (x == expected || std::abs(x - expected) <= room || failures++ > 5) return;
           ADD_FAILURE() << "sequence " << b << " row " << i << " head " << h << ' ' << what << ' ' << at
                         << ": " << x << " expected " << expected;
-          ++failures;
         };
         const std::size_t at = static_cast<std::size_t>(h) * total + begin + i;
         expect_near("lse of token", p.q_begin + begin + i, got.lse[at], row.lse,
                     row.empty ? 0 : row.slack * (1 + std::abs(row.lse)));
         for (int j = 0; p.probs && j < longest; ++j) {
           const double expected = j < s.k ? row.probs[j] : 0.0;
-          expect_near("key", j, got.probs[at * longest + j], expected, 2 * row.slack * expected);
+          expect_near("key", j, got.probs[at * longest + j], expected,
+                      2 * row.slack * expected + std::numeric_limits<float>::denorm_min());
         }
         for (int d = 0; d < p.dv(); ++d) {
           const double room = row.empty ? 0 : 1.01 * u_out * std::abs(row.out[d]) + row.slack;
