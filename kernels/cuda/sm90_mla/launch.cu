@@ -81,7 +81,7 @@ Grid grid_of(const AttentionParams& p, const LaunchContext& context) {
 
 /// Offsets and sizes in the workspace, in bytes. A plan sets the counters to zero.
 struct Workspace {
-  std::size_t counters_bytes;  ///< `done`, then `merged`
+  std::size_t counters_bytes;
   std::size_t partial_lse;
   std::size_t partial_out;
   std::size_t bytes;
@@ -92,7 +92,7 @@ Workspace workspace_of(const Grid& g) {
   const auto aligned = [](std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; };
   const std::size_t partials = g.parts > 1 ? std::size_t{2} * g.lines * g.parts : 0;
   Workspace w{};
-  w.counters_bytes = aligned(2 * partials * sizeof(uint32_t));
+  w.counters_bytes = aligned(partials * sizeof(uint32_t));
   w.partial_lse = w.counters_bytes;
   w.partial_out = w.partial_lse + aligned(partials * g.partial_rows * sizeof(float));
   w.bytes = w.partial_out + partials * g.partial_rows * kValueChannels * sizeof(float);
@@ -214,8 +214,7 @@ KernelParams params_of(const AttentionParams& p, const LaunchContext& context) {
   k.shares_slack = kSharesSlack;
   k.score_factor = p.softmax_scale * kLog2E;
   auto* workspace = static_cast<unsigned char*>(context.workspace);
-  k.done = reinterpret_cast<uint32_t*>(workspace);
-  k.merged = k.done + std::ptrdiff_t{2} * g.lines * g.parts;
+  k.arrivals = reinterpret_cast<uint32_t*>(workspace);
   k.partial_lse = reinterpret_cast<float*>(workspace + w.partial_lse);
   k.partial_out = reinterpret_cast<float*>(workspace + w.partial_out);
   return k;

@@ -3,26 +3,12 @@
 // run at once (a cooperative launch), so no wait is endless.
 #pragma once
 
-#include "kernels/cuda/common/last_arrival.cuh"
 #include "kernels/cuda/sm90_mla/rows.cuh"
 
 namespace attnbench::sm90_mla {
 
 /// Groups of four accumulators that a warp merges at a time: 32 make the channels of a team.
 inline constexpr int kPieceAccumulators = 4;
-
-/// Waits until `count` splits are done. One thread calls it.
-__device__ __forceinline__ void await_splits(const uint32_t* done, uint32_t count) {
-#ifdef ATTNBENCH_TRAP_ON_HANG
-  uint32_t tries = 0;
-#endif
-  for (uint32_t seen = 0; seen < count;) {
-#ifdef ATTNBENCH_TRAP_ON_HANG
-    if (++tries == 1u << 22) asm volatile("st.global.u32 [%0], %1;" ::"l"(0ull), "r"(tries) : "memory");
-#endif
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(done) : "memory");
-  }
-}
 
 /// Merges 8 * kPieceAccumulators channels of 16 rows, in the order of registers: piece `piece` of a team's
 /// accumulators of row group `group`. A lane has parts of two rows. LSE and O are loaded together, so that a
@@ -96,8 +82,11 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, SharedMemory
 #pragma unroll 1
   for (int i = 0; i < splits; ++i) {
     const Item item = smem.split_items[i];
-    const int32_t counter = counter_of(p, place, item);
-    if (threadIdx.x == 0) await_splits(p.done + counter, item.num_splits);
+    if (threadIdx.x == 0) {
+      uint32_t* const arrivals = p.arrivals + counter_of(p, place, item);
+      hopper::await_arrivals(arrivals, item.num_splits);
+      hopper::arrive(arrivals, arrivals_of(item));
+    }
     consumers_meet();  // orders thread 0's acquire before every thread's loads
     const int32_t pieces = (place.rows(p, item) + 15) / 16 * kGroupPieces;
     const int32_t warp = item.split + item.num_splits * static_cast<int32_t>(threadIdx.x / 32);
@@ -105,9 +94,6 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, SharedMemory
     for (int32_t piece = warp; piece < pieces; piece += item.num_splits * kConsumerWarps) {
       merge_piece(p, place, item, piece / kGroupPieces, piece % kGroupPieces / kPieces, piece % kPieces);
     }
-    consumers_meet();  // all have read
-    // The last of the blocks leaves zeros for the next launch.
-    if (threadIdx.x == 0 && hopper::arrive_last(p.merged + counter, item.num_splits)) p.done[counter] = 0;
   }
 }
 

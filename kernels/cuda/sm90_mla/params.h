@@ -74,13 +74,11 @@ struct alignas(64) KernelParams {
   float score_factor;  ///< from a raw score to a logit in base 2
 
   // Partial results of split sequences, [lines][2 * parts][partial_rows]: O, normalised, and the base-2
-  // logarithm of the sum of weights. Counters, [lines][2 * parts], at
-  // the number of a sequence's first partial result: of splits that are done, and of blocks that have merged.
-  // All are zero between launches.
+  // logarithm of the sum of weights. Counters of arrivals (rows.cuh), [lines][2 * parts], at the number of a
+  // sequence's first partial result; zero between launches.
   float* partial_out;
   float* partial_lse;
-  uint32_t* done;
-  uint32_t* merged;
+  uint32_t* arrivals;
 
   AttentionParams attention;
 };

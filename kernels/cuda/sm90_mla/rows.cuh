@@ -4,6 +4,7 @@
 #include "kernels/common/addressing.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
+#include "kernels/cuda/common/last_arrival.cuh"
 #include "kernels/cuda/common/named_barrier.cuh"
 #include "kernels/cuda/common/partition.cuh"
 #include "kernels/cuda/common/registers.cuh"
@@ -233,15 +234,16 @@ __device__ __forceinline__ float4* partial_out_of(const KernelParams& p, const P
          threadIdx.x % 32;
 }
 
+/// Arrivals at the counter of a sequence: its splits, and the blocks that have seen them all. So the counter is back
+/// at 0 only when all have.
+__device__ __forceinline__ uint32_t arrivals_of(const Item& item) { return 2 * item.num_splits; }
+
 /// Says that the block's partial result of an item is complete. All consumers call it.
 template <Shape kShape>
 __device__ __forceinline__ void publish_partial(const KernelParams& p, const Place<kShape>& place,
                                                 const Item& item) {
   consumers_meet();  // all have written
-  if (threadIdx.x == 0) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p.done + counter_of(p, place, item)), "r"(1)
-                 : "memory");
-  }
+  if (threadIdx.x == 0) hopper::arrive(p.arrivals + counter_of(p, place, item), arrivals_of(item));
 }
 
 /// Ends an item: writes O and LSE, or leaves a partial result. All consumers call it. `sum` has the sums of
