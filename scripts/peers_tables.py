@@ -183,14 +183,14 @@ def serving_steps(data):
 
 def chunks(h100, h200):
     """configs/perf_chunks.yaml: chunks of queries over long contexts."""
-    kernels = {"sm90_prefill": "sm90_prefill", "sm90_prefill_fixed": "sm90_prefill_fixed", "flash_attn_3": "FlashAttention 3"}
+    kernels = {"sm90_decode": "sm90_decode", "sm90_prefill": "sm90_prefill", "sm90_prefill_fixed": "sm90_prefill_fixed", "flash_attn_3": "FlashAttention 3"}
     rows = []
     for case, other in zip(h100["cases"], h200["cases"]):
         *_, heads, dim, _, batch = case["id"].split("/")
         row = [f"`{batch}`", heads[1:].replace("-", "/"), dim[1:]]
         for us in (case["us"], other["us"]):
             best = min(us.values())
-            row += [f"**{us[k]:.1f}**" if us[k] == best else f"{us[k]:.1f}" for k in kernels]
+            row += ["" if k not in us else f"**{us[k]:.1f}**" if us[k] == best else f"{us[k]:.1f}" for k in kernels]
         rows.append(row)
     names = list(kernels.values())
     return ["us", "heads", "head_dim", *(f"H100: {names[0]}", *names[1:]), *(f"H200: {names[0]}", *names[1:])], "lrrr", rows

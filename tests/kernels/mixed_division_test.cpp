@@ -42,6 +42,23 @@ TEST(MixedDivision, StepsOfFewRowsAreDecodes) {
   EXPECT_TRUE(few_rows(many_rows));
 }
 
+TEST(MixedDivision, PrefillTakesManyRowsOverLongKeysInE4m3) {
+  AttentionParams p = step(4, 16, 4096);  // 64 rows per KV head, 2^17 keys of all sequences and KV heads
+  p.window_left = -1;
+  EXPECT_FALSE(prefill_is_sooner(p));
+  p.features |= kE4m3Kv;
+  EXPECT_TRUE(prefill_is_sooner(p));
+  AttentionParams other = p;
+  other.max_seqlen_q = 8;
+  EXPECT_FALSE(prefill_is_sooner(other));
+  other = p;
+  other.max_seqlen_k = 4095;
+  EXPECT_FALSE(prefill_is_sooner(other));
+  other = p;
+  other.window_left = 4000;
+  EXPECT_FALSE(prefill_is_sooner(other));
+}
+
 TEST(MixedDivision, TimesAreTheWorkOverTheRates) {
   const Estimate e = chunk_and_decodes(2048, 63, 8192);
   EXPECT_NEAR(e.chunk_us, 4.0 * 32 * 128 * 2048 * 7168 / 650e6, 1e-3 * e.chunk_us);

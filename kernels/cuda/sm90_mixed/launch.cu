@@ -59,7 +59,7 @@ Way way_of(const AttentionParams& p, const LaunchContext& context) {
     return few && p.batch <= kMostSuffixes && find_together(p, context, true) != nullptr ? Way::kCascade
                                                                                          : Way::kPrefill;
   }
-  if (few_rows(p)) return Way::kDecode;
+  if (few_rows(p)) return prefill_is_sooner(p) ? Way::kPrefill : Way::kDecode;
   const bool together = find_together(p, context, false) != nullptr;
   if (one_launch(estimate(p, hopper::rates_of(context)), together)) return Way::kPrefill;
   return together ? Way::kTogether : Way::kTwoStreams;
