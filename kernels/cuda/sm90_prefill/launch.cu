@@ -51,7 +51,7 @@ Layout layout_of(const Instance& instance, const AttentionParams& p, const Launc
   if (instance.hands_over) layout.absent_bytes = layout.suffix_row * sizeof(float2);
   layout.partial_sum = align(layout.bytes);
   layout.partial_out = align(layout.partial_sum + rows * sizeof(float2));
-  layout.bytes = layout.partial_out + rows * p.head_dim * sizeof(float);
+  layout.bytes = layout.partial_out + rows * p.head_dim_v * sizeof(float);
   return layout;
 }
 

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
 }  // namespace
 
 cudaError_t launch_merge(const KernelParams& p, const Instance& instance, cudaStream_t stream) {
-  const int head_dim = instance.head_dim;
+  const int head_dim = instance.head_dim_v;
   const MergeParams merge{instance.block_m, instance.block_n, instance.dtype};
   const auto kernel = instance.cascade  ? merge_cascade_kernel<128>
                       : head_dim == 64  ? merge_kernel<64>

@@ -155,7 +155,7 @@ struct Derived {
   static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.eight_bit_p) &&
                 (kShape.eight_bit_p || !kShape.one_level));
   static_assert(!kShape.eight_bit_p || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
-  static_assert(kDimV == kShape.head_dim || (!kShape.eight_bit_kv && !kShape.split));
+  static_assert(kDimV == kShape.head_dim || !kShape.eight_bit_kv);
 };
 
 template <Shape kShape>
