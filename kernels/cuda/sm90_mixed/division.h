@@ -41,11 +41,12 @@ inline bool few_rows(const AttentionParams& p) {
   return p.max_seqlen_q <= std::max(kDecodeRows / group, 1) || int64_t{p.max_seqlen_q} * group <= kMostRows;
 }
 
-/// Whether sm90_prefill does a step of few rows sooner: with e4m3 KV and more than 32 rows per KV head it takes half as
-/// long for a key as sm90_decode, and 14 us longer to begin. Only where it splits: so without softcap or window.
+/// Whether sm90_prefill does a step of few rows sooner: with e4m3 KV and more than 32 rows per KV head it takes less
+/// time for a key than sm90_decode (half at head_dim 128), and 14 us longer to begin. Only where it splits: so without
+/// softcap or window. At head_dim 64 it is slower.
 inline bool prefill_is_sooner(const AttentionParams& p) {
   constexpr int64_t kRows = 32, kKeys = 1 << 17;  // keys of all sequences and KV heads
-  return (p.features & kE4m3Kv) && p.head_dim == 128 && p.softcap == 0.0f && p.window_left < 0 &&
+  return (p.features & kE4m3Kv) && p.head_dim >= 128 && p.softcap == 0.0f && p.window_left < 0 &&
          int64_t{p.max_seqlen_q} * (p.num_heads_q / p.num_heads_kv) > kRows &&
          int64_t{p.batch} * p.num_heads_kv * p.max_seqlen_k >= kKeys;
 }
