@@ -5,7 +5,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/common/early_start.h"
+#include "kernels/cuda/common/launch_as.h"
 #include "kernels/cuda/sm90_decode/producer.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
 #include "kernels/cuda/sm90_mixed/guest_consumer.cuh"

@@ -4,7 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/common/early_start.h"
+#include "kernels/cuda/common/launch_as.h"
 #include "kernels/cuda/sm90_prefill/consumer.cuh"
 #include "kernels/cuda/sm90_prefill/convert.cuh"
 #include "kernels/cuda/sm90_prefill/gather.cuh"

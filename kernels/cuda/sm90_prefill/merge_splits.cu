@@ -1,6 +1,6 @@
 #include "kernels/cuda/sm90_prefill/merge_splits.h"
 
-#include "kernels/cuda/common/early_start.h"
+#include "kernels/cuda/common/launch_as.h"
 #include "kernels/cuda/sm90_prefill/merge_row.cuh"
 #include "kernels/cuda/sm90_prefill/split_source.cuh"
 
