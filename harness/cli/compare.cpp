@@ -77,6 +77,7 @@ int compare_kernels(const CompareCommand& c) {
 int compare(const CompareCommand& c) {
   if (!c.by.empty()) return compare_kernels(c);
   if (c.fresh.empty()) {
+    load_results(c.base);  // if it holds no results, that is to be said first
     throw UsageError(fmt::format(
         "compare needs two results, BASE and NEW, and one is given: attnbench compare BASE {0}, or for the "
         "kernels of that run attnbench compare {0} --by kernel",

@@ -305,8 +305,8 @@ class Gate {
       report(o_, runs_, result, options, kExitInterrupted, told_);
       compared(gate_outcome(policy_, result, options, kExitInterrupted), kExitInterrupted);
     }
-    std::cerr << fmt::format("gate: interrupted during {}; finished before it: {}. To go on: {}\n",
-                             runs_.turn_text(), counted(runs_.finished(), "turn"),
+    std::cerr << fmt::format("gate: interrupted at {}; finished: {}. To go on: {}\n", runs_.turn_text(),
+                             counted(runs_.finished(), "turn"),
                              shell_line(resumed(command_, runs_.dir().string())));
   }
 

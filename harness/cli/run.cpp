@@ -423,7 +423,8 @@ int run(const RunOptions& given, const Program& program) {
   context.plugins = program.plugins;
   context.complete = false;
 
-  if (work.empty() && o.shard.empty() && o.resume.empty() && o.out.empty())
+  // A gate reads the results of its runs.
+  if (work.empty() && o.shard.empty() && o.resume.empty() && !in_gate())
     return report(o, cases, {}, {}, 0, 0, {}, "");  // no folder
 
   // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.

@@ -17,6 +17,10 @@ using Json = nlohmann::ordered_json;
 /// The number of sequences: `count`, or the size of the explicit lists, which must all agree.
 std::size_t read_count(const Field& mapping, const Field* count, const std::vector<const Field*>& lengths) {
   std::optional<int64_t> n;
+  if (count != nullptr && count->node.IsSequence())
+    count->fail(
+        "got a list, expected one number; for several, write several batches, as in batch: [{lengths: 512, count: 1}, "
+        "{lengths: 512, count: 4}], or a spec such as '{1,4}q1s{1k,4k}'");
   if (count != nullptr) n = read_integer(*count, 0, kMaxBatch);
   for (const Field* l : lengths) {
     if (l == nullptr || !l->node.IsSequence()) continue;

@@ -54,7 +54,7 @@ Rows mask_keys() {
                        : fmt::format("/mask-{}", custom_mask_name(p.custom_mask));
           })
           .needing(feature(kCustomMask, [](P p) { return p.custom_mask != CustomMask::kNone; })),
-      integer_key(
+      tokens_key(
           "topk",
           "sparse attention: each query and KV head has a list with room for so many keys, drawn from those "
           "that the other masks show, with -1 between them; it sees no other key, and rows that no list has "

@@ -40,12 +40,14 @@ double read_within(const Field& field, double lo, double hi) {
   return *value;
 }
 
-/// The median of a distribution, which need not be whole.
-double read_median(const Field& field) {
+/// A number of tokens of at least `least` that need not be whole.
+double read_tokens(const Field& field, int64_t least) {
   const bool suffixed = is_length(field) && !read_number(field);
-  return suffixed ? static_cast<double>(read_length(field, 1, kMaxSeqLen))
-                  : read_within(field, 1.0, static_cast<double>(kMaxSeqLen));
+  return suffixed ? static_cast<double>(read_length(field, least, kMaxSeqLen))
+                  : read_within(field, static_cast<double>(least), static_cast<double>(kMaxSeqLen));
 }
+
+double read_median(const Field& field) { return read_tokens(field, 1); }
 
 const Field& require(const std::vector<Field>& entries, const char* key, const Field& mapping,
                      const char* example) {
@@ -104,7 +106,7 @@ void read_shape(const Field& shape, LengthDistribution& d) {
     d.shape = Shape::kNormal;
     const auto parts = read_parts(shape, {"mean", "stddev"}, "{mean: 800, stddev: 200}");
     d.median = read_median(*find_entry(parts, "mean"));
-    d.sigma = read_within(*find_entry(parts, "stddev"), 0.0, static_cast<double>(kMaxSeqLen));
+    d.sigma = read_tokens(*find_entry(parts, "stddev"), 0);
   } else if (shape.key == "zipf") {
     d.shape = Shape::kZipf;
     const auto parts = read_parts(shape, {"exponent", "max"}, "{exponent: 1.1, max: 8192}");
@@ -210,7 +212,7 @@ nlohmann::ordered_json lengths_schema() {
       object_schema(Json::array({"median", "sigma"}), {{"median", median}, {"sigma", sigma}});
   const Json exponent = {{"type", "number"}, {"minimum", kLeastExponent}, {"maximum", kMaxExponent}};
   const Json part = {{"type", "number"}, {"minimum", 0}, {"maximum", 1}};
-  const Json stddev = {{"type", "number"}, {"minimum", 0}, {"maximum", kMaxSeqLen}};
+  const Json stddev = length_schema({{"type", "number"}, {"minimum", 0}, {"maximum", kMaxSeqLen}});
   const Json positive = length_schema({{"type", "integer"}, {"minimum", 1}, {"maximum", kMaxSeqLen}});
   const Json medians = {{"type", "array"}, {"items", median}, {"minItems", 2}, {"maxItems", 2}};
   const Json pair = {

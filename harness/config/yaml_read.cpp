@@ -118,11 +118,11 @@ std::string in_plain_words(const std::string& message) {
       {"end of sequence flow not found", "the list that begins with '[' has no ']'"},
       {"end of map flow not found", "the mapping that begins with '{' has no '}'"},
       {"end of sequence not found",
-       "the indentation of this line fits nothing above; the keys of a list item stand under its first key, not "
-       "under its '-'"},
+       "the indentation of this line fits nothing above; 'name', 'defaults' and 'sweeps' stand at the left edge, and "
+       "the keys of a list item under its first key, not under its '-'"},
       {"end of map not found",
-       "the indentation of this line fits nothing above; the keys of a list item stand under its first key, not "
-       "under its '-'"}};
+       "the indentation of this line fits nothing above; 'name', 'defaults' and 'sweeps' stand at the left edge, and "
+       "the keys of a list item under its first key, not under its '-'"}};
   const auto found = words.find(message);
   return found == words.end() ? message : found->second;
 }

@@ -14,6 +14,9 @@
 
 namespace attnbench {
 
+inline constexpr char kNoResultsFile[] =
+    "this is no results file: results.json and journal.jsonl of a run are, and 'attnbench run CONFIG' writes them";
+
 /// what() is "PATH: error: ..." or "PATH:LINE: error: ...".
 class ResultsError : public Error {
  public:

@@ -23,11 +23,11 @@ std::string name_of(const CompareRow& r) {
   return kernel.empty() ? r.id : r.id + "/" + kernel;
 }
 
-/// "slower: 105 us against 100 us, +5.00 % (+4.10 .. +5.90)"
+/// "slower: 105.0 us against 100.0 us, +5.00 % (+4.10 .. +5.90)"
 std::string sentence(const CompareRow& r) {
   std::string text = change_name(r.change);
   if (r.base_us && r.new_us)
-    text += fmt::format(": {} us against {} us", digits(*r.new_us), digits(*r.base_us));
+    text += fmt::format(": {} against {}", time_text(*r.new_us), time_text(*r.base_us));
   if (r.ratio) text += fmt::format(", {:+.2f} %", 100 * (*r.ratio - 1));
   if (r.lo && r.hi) text += fmt::format(" ({})", interval_text(*r.lo, *r.hi));
   if (!r.note.empty()) text += "; " + r.note;

@@ -39,7 +39,7 @@ void add_counters(const Record& r, std::vector<std::string>& cells) {
 
 /// How times, rates and shares are printed.
 struct Units {
-  double flop = 1;        ///< in TFLOP/s
+  double per_tflops = 1;  ///< RateUnit
   const char* mark = "";  ///< behind %SOL and bound
   bool busy = false;      ///< some time has a mark, and the others a space
 };
@@ -63,7 +63,7 @@ TableRow row_of(const Record& r, const Units& units) {
     row.cells.insert(row.cells.end(), 2, "-");
   }
   if (r.roofline) {
-    add(r.roofline->flop > 0 ? digits(r.roofline->tflops / units.flop) : "-");
+    add(r.roofline->flop > 0 ? digits(r.roofline->tflops * units.per_tflops) : "-");
     add(digits(r.roofline->gbs));
     add(r.roofline->sol ? digits(100 * *r.roofline->sol, 3) + units.mark : "-");
     add(r.roofline->bound.empty() ? "-" : one_line(r.roofline->bound) + units.mark);
@@ -139,17 +139,16 @@ void print_details(std::ostream& out, const Record& r) {
 }
 
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
-  const bool cpu =
-      std::all_of(records.begin(), records.end(), [](const Record& r) { return r.device == "cpu"; });
+  const RateUnit rate = rate_unit_of(records);
   const bool busy =
       std::any_of(records.begin(), records.end(), [](const Record& r) { return r.time && r.time->busy(); });
-  const Units units{cpu ? 1e-3 : 1, options.ceilings_disturbed ? "*" : "", busy};
+  const Units units{rate.per_tflops, options.ceilings_disturbed ? "*" : "", busy};
   const std::vector<TableColumn> columns = {{"status", Align::kLeft},
                                             {"case", Align::kLeft, true},
                                             {"kernel", Align::kLeft},
                                             {"time"},
                                             {"± %"},
-                                            {cpu ? "GFLOP/s" : "TFLOP/s"},
+                                            {rate.name},
                                             {"GB/s"},
                                             {"%SOL"},
                                             {"bound", Align::kLeft, false, true},

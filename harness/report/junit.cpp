@@ -88,10 +88,13 @@ void write_case(std::ostream& out, const Record& r) {
     out << "/>\n";
     return;
   }
-  out << fmt::format(">\n      <system-out>{} us ({} to {}), {} samples", digits(r.time->median_us),
-                     digits(r.time->lo_us), digits(r.time->hi_us), r.time->samples_us.size());
-  if (r.roofline)
-    out << fmt::format(", {} TFLOP/s, {} GB/s", digits(r.roofline->tflops), digits(r.roofline->gbs));
+  out << fmt::format(">\n      <system-out>{} ({} to {}), {} samples", time_text(r.time->median_us),
+                     time_text(r.time->lo_us), time_text(r.time->hi_us), r.time->samples_us.size());
+  if (r.roofline) {
+    const RateUnit rate = rate_unit(r.device == "cpu");
+    out << fmt::format(", {} {}, {} GB/s", digits(r.roofline->tflops * rate.per_tflops), rate.name,
+                       digits(r.roofline->gbs));
+  }
   out << "</system-out>\n    </testcase>\n";
 }
 

@@ -17,7 +17,7 @@ std::string figure(double v, bool known) { return known ? digits(v) : "-"; }
 
 std::string time_cell(const Record& r) {
   if (!r.time) return "-";
-  return fmt::format("{}{} ± {}%{}", digits(r.time->median_us), r.time->busy() ? "!" : "",
+  return fmt::format("{}{} ± {}%{}", time_text(r.time->median_us), r.time->busy() ? "!" : "",
                      digits(100 * r.time->half_interval(), 2), r.time->vague() ? "?" : "");
 }
 
@@ -32,7 +32,7 @@ std::string counter_cells(const Record& r) {
 }
 
 /// `mark`: behind %SOL and bound.
-void write_row(std::ostream& out, const Record& r, bool counters, const char* mark) {
+void write_row(std::ostream& out, const Record& r, const RateUnit& rate, bool counters, const char* mark) {
   const Roofline roof = r.roofline.value_or(Roofline{});
   const bool has_roof = r.roofline.has_value();
   out << "| " << status_name(r.status) << " | " << markdown_code(r.item.id) << " | "
@@ -42,7 +42,7 @@ void write_row(std::ostream& out, const Record& r, bool counters, const char* ma
         << "\n";
     return;
   }
-  out << " | " << time_cell(r) << " | " << figure(roof.tflops, has_roof) << " | "
+  out << " | " << time_cell(r) << " | " << figure(roof.tflops * rate.per_tflops, roof.flop > 0) << " | "
       << figure(roof.gbs, has_roof) << " | " << figure(100 * roof.sol.value_or(0), roof.sol.has_value())
       << (roof.sol ? mark : "") << " | " << markdown_text(roof.bound) << (roof.bound.empty() ? "" : mark)
       << " | ";
@@ -108,11 +108,13 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
     out << "\n- " << markdown_text(token_time_text(t));
   const bool counters =
       std::any_of(records.begin(), records.end(), [](const Record& r) { return r.counters.has_value(); });
-  out << "\n\n| status | case | kernel | time, us ± % | TFLOP/s | GB/s | %SOL | bound | max \\|z\\| | rows |"
+  const RateUnit rate = rate_unit_of(records);
+  out << "\n\n| status | case | kernel | time ± % | " << rate.name
+      << " | GB/s | %SOL | bound | max \\|z\\| | rows |"
       << (counters ? " DRAM/model | tensor % | L2 hit % |" : "")
       << "\n|---|---|---|--:|--:|--:|--:|---|--:|--:|" << (counters ? "--:|--:|--:|" : "") << "\n";
   const bool disturbed = context.ceilings.disturbed;
-  for (const Record& r : records) write_row(out, r, counters, disturbed ? "\\*" : "");
+  for (const Record& r : records) write_row(out, r, rate, counters, disturbed ? "\\*" : "");
 
   if (const std::string legend = ceilings_legend(records, disturbed); !legend.empty())
     out << "\n" << markdown_text(legend) << "\n";

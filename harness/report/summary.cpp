@@ -42,6 +42,11 @@ Summary summarise(std::span<const Record> records) {
   return s;
 }
 
+RateUnit rate_unit_of(std::span<const Record> records) {
+  return rate_unit(
+      std::all_of(records.begin(), records.end(), [](const Record& r) { return r.device == "cpu"; }));
+}
+
 std::string summary_text(const Summary& s) {
   const std::string unchecked = s.unchecked > 0 ? fmt::format(" ({} not checked)", s.unchecked) : "";
   std::string text = fmt::format("{} passed{}, {} failed, {} skipped, {} error{}", s.passed, unchecked,

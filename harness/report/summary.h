@@ -23,6 +23,16 @@ struct Summary {
 
 Summary summarise(std::span<const Record> records);
 
+/// The unit in which rates of matrix products are printed.
+struct RateUnit {
+  const char* name;
+  double per_tflops;  ///< a rate in TFLOP/s times this
+};
+
+/// GFLOP/s where all results are of a CPU, else TFLOP/s.
+inline RateUnit rate_unit(bool cpu) { return cpu ? RateUnit{"GFLOP/s", 1e3} : RateUnit{"TFLOP/s", 1}; }
+RateUnit rate_unit_of(std::span<const Record> records);
+
 /// "132 passed, 0 failed, 4 skipped, 0 errors", with " (3 not checked)" and ", 1 invalid time" if there are
 /// any.
 std::string summary_text(const Summary& s);

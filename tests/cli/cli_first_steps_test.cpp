@@ -116,6 +116,10 @@ TEST(CliFirstSteps, WhatDoesNothingLeavesNothing) {
       scratch, {"run", "--case", "{kv: packed, batch: q4}", "--device", "cpu", "--filter", "nothing"});
   EXPECT_EQ(filtered.exit_code, 6);
   EXPECT_FALSE(std::filesystem::exists(scratch.dir() / "results"));
+  const Outcome named = run_attnbench(scratch, {"run", "--case", "{kv: packed, batch: q4}", "--device", "cpu",
+                                                "--filter", "nothing", "--out", "named"});
+  EXPECT_EQ(named.exit_code, 6);
+  EXPECT_FALSE(std::filesystem::exists(scratch.dir() / "named"));
 }
 
 TEST(CliFirstSteps, ASweepIsNoResult) {
@@ -124,6 +128,11 @@ TEST(CliFirstSteps, ASweepIsNoResult) {
   const Outcome o = run_attnbench(scratch, {"compare", "a.yaml", "a.yaml"});
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, AllOf(HasSubstr("a.yaml: error: this is no results file"), Not(HasSubstr("JSON"))));
+  for (const std::vector<std::string>& one :
+       {std::vector<std::string>{"compare", "a.yaml"}, {"merge", "a.yaml", "a.yaml", "-o", "b.json"}}) {
+    EXPECT_THAT(run_attnbench(scratch, one).err, HasSubstr("a.yaml: error: this is no results file"))
+        << one[0];
+  }
 }
 
 TEST(CliFirstSteps, IndentationIsExplained) {

@@ -95,7 +95,7 @@ TEST_F(CliGateResume, KilledInTheThirdRunItRepeatsNothing) {
 TEST_F(CliGateResume, AnInterruptedGateReportsWhatItHas) {
   Outcome o = stop_in("3-new", SIGINT);
   EXPECT_EQ(o.exit_code, 130) << o.out << o.err;
-  const std::string said = "gate: interrupted during turn 3 of 4; finished before it: 2 turns. To go on: ";
+  const std::string said = "gate: interrupted at turn 3 of 4; finished: 2 turns. To go on: ";
   ASSERT_THAT(o.err, HasSubstr(said));
   EXPECT_EQ(o.err.find("interrupted"), o.err.rfind("interrupted")) << "said once: " << o.err;
   EXPECT_EQ(o.err.find("--resume"), o.err.rfind("--resume")) << o.err;

@@ -207,6 +207,7 @@ TEST(BatchMapping, RefusesDistributionsThatItCannotMean) {
     return error_of("{lengths: {" + text + "}, count: 1}");
   };
   EXPECT_EQ(error_in("normal: {mean: 5, stddev: 2}"), "accepted");
+  EXPECT_EQ(error_in("normal: {mean: 4k, stddev: 1k}"), "accepted");
   EXPECT_EQ(error_in("quantiles: [[0, 16], [0.5, 800], [1, 8k]]"), "accepted");
   EXPECT_EQ(error_in("bimodal: {medians: [200, 8k], sigma: 0.3, second: 0.1}, clip: [16, 9k]"), "accepted");
   EXPECT_EQ(error_in("longtail: {median: 800, exponent: 1.2}"), "accepted");

@@ -188,7 +188,8 @@ TEST(Schema, AcceptsWhatTheParserAccepts) {
       sweep("batch: [\"{1,4}q1s{1k,4k}\", \"q{1,2}k_{3}q4\"]"),
       sweep("batch: {lengths: {lognormal: {median: 1k, sigma: 1}, clip: [16, 8k]}, count: 3}"),
       sweep("batch: {q: [1k, 2], s: {uniform: [2k, 1m]}}, window: [\"4k,0\", \"-1,1k\"]"),
-      sweep("block_size: 1k, shared_prefix: 4k, leftpad: '1k', gap_tokens: [0, 1k], new_tokens: 2k"),
+      sweep(
+          "block_size: 1k, shared_prefix: 4k, leftpad: '1k', gap_tokens: [0, 1k], new_tokens: 2k, topk: 2k"),
       sweep("cover: pairwise, dtype: [bf16, fp16]"),
       sweep("cover: 3"),
       sweep("batch: {serving: {mix: sharegpt, rate: 3, step: p50, cache_tokens: 64k}}"),

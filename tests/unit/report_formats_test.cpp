@@ -260,11 +260,16 @@ TEST(ReportMarkdown, TimesHaveTheirIntervalsAndTheMarksOfTheConsole) {
     write_markdown(out, make_context(), records);
     return out.str();
   };
-  EXPECT_THAT(written({passing("c")}), AllOf(HasSubstr("| time, us ± % |"), HasSubstr("| 100.0 ± 1.0% |"),
-                                             Not(HasSubstr("usable")), Not(HasSubstr("cores"))));
+  EXPECT_THAT(written({passing("c")}),
+              AllOf(HasSubstr("| time ± % | TFLOP/s |"), HasSubstr("| 100.0 us ± 1.0% |"),
+                    Not(HasSubstr("usable")), Not(HasSubstr("cores"))));
   EXPECT_THAT(written({vague, busy}),
-              AllOf(HasSubstr("| 100.0 ± 50%? |"), HasSubstr("| 100.0! ± 1.0% |"),
+              AllOf(HasSubstr("| 100.0 us ± 50%? |"), HasSubstr("| 100.0 us! ± 1.0% |"),
                     HasSubstr("\n? +/- 50 % or more: not usable"), HasSubstr("\n! other processes")));
+  Record slow = passing("d");
+  slow.device = "cpu";
+  slow.time->median_us = 119604;
+  EXPECT_THAT(written({slow}), AllOf(HasSubstr("| time ± % | GFLOP/s |"), HasSubstr("| 119.6 ms ±")));
 }
 
 TEST(ReportMarkdown, CeilingsOfABusyMachineAreMarked) {
@@ -308,7 +313,7 @@ TEST(ReportMarkdown, EveryRowHasAllCellsWhateverTheText) {
   EXPECT_EQ(valid_utf8(out.str()), out.str());
   EXPECT_THAT(out.str(),
               HasSubstr("**1 passed, 2 failed, 1 skipped, 2 errors (1 timeout), 1 invalid time**"));
-  EXPECT_THAT(out.str(), HasSubstr("| 100.0 ± 1.0% | 412.3 | 2012 | 64.30 | memory | 3.25 | 512/4096 |"));
+  EXPECT_THAT(out.str(), HasSubstr("| 100.0 us ± 1.0% | 412.3 | 2012 | 64.30 | memory | 3.25 | 512/4096 |"));
   EXPECT_THAT(out.str(), HasSubstr("**fail** `wrong/cuda_simt`: max\\|z\\| 40 at seq 3"));
   EXPECT_THAT(out.str(), HasSubstr("```sh\nattnbench run --case x\n```"));
   EXPECT_THAT(out.str(), Not(HasSubstr("<d>\n")));

@@ -12,6 +12,7 @@
 #include "harness/record/text.h"
 #include "harness/report/html/case_facts.h"
 #include "harness/report/html/svg_canvas.h"
+#include "harness/report/summary.h"
 
 namespace attnbench {
 namespace {
@@ -40,17 +41,10 @@ std::vector<Timed> timed_results(std::span<const ResultSet> sets) {
   return out;
 }
 
-/// Unit of rates on axes.
-struct RateUnit {
-  const char* name;
-  double per_tflops;
-};
-
-/// As in the console's table: GFLOP/s where all results are of a CPU.
 RateUnit rate_unit_of(const std::vector<Timed>& list) {
   const bool cpu =
       std::all_of(list.begin(), list.end(), [](const Timed& t) { return t.result->device == "cpu"; });
-  return cpu ? RateUnit{"GFLOP/s", 1e3} : RateUnit{"TFLOP/s", 1};
+  return rate_unit(cpu);
 }
 
 /// The best rates that any run of a device measured.
