@@ -104,11 +104,13 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
 }
 
 /// "83 of 108 wrong cases look like: the causal mask is not applied"; empty if no clue occurs twice. Cases that make a
-/// mistake in a part of their rows count for it, too.
+/// mistake in a part of their rows count for it, too. Mistakes that no case has for its only one give way to those that
+/// some case has: they may be guesses that a few rows cannot tell apart.
 std::string commonest_clue(std::span<const Record> records) {
   constexpr std::string_view kStart = "looks like: ";
   struct Count {
     int cases = 0, whole = 0;
+    bool alone = false;  ///< some case has no other
   };
   std::map<std::string, Count> mistakes;
   int wrong = 0;
@@ -116,6 +118,8 @@ std::string commonest_clue(std::span<const Record> records) {
     if (r.status != Status::kFail) continue;
     ++wrong;
     if (!r.check) continue;
+    const auto of_case = std::count_if(r.check->clues.begin(), r.check->clues.end(),
+                                       [&](const std::string& clue) { return clue.starts_with(kStart); });
     for (const std::string& clue : r.check->clues) {
       if (!clue.starts_with(kStart)) continue;
       // The counts of a case are in brackets at the end.
@@ -125,10 +129,11 @@ std::string commonest_clue(std::span<const Record> records) {
       Count& count = mistakes[mistake];
       ++count.cases;
       count.whole += !in_part;
+      count.alone |= of_case == 1;
     }
   }
   const auto most = std::max_element(mistakes.begin(), mistakes.end(), [](const auto& a, const auto& b) {
-    return a.second.cases < b.second.cases;
+    return std::pair(a.second.alone, a.second.cases) < std::pair(b.second.alone, b.second.cases);
   });
   if (most == mistakes.end() || most->second.cases < 2) return "";
   return fmt::format("{} of {} wrong cases look like: {}{}", most->second.cases, wrong, most->first,

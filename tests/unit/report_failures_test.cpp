@@ -67,6 +67,11 @@ TEST(ReportFailures, WhatMostOfThemLookLike) {
   for (Record& r : records) r.check->clues = {"looks like: e (4 wrong rows tried)"};
   records[0].check->clues = {"looks like: e, in a part of the rows (4 wrong rows tried)"};
   EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 3 of 3 wrong cases look like: e"));
+  for (Record& r : records)
+    r.check->clues = {"looks like: f (1 wrong row tried)", "looks like: g (1 wrong row tried)"};
+  EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 3 of 3 wrong cases look like: f"));
+  records[0].check->clues = {"looks like: h (64 wrong rows tried)"};
+  EXPECT_THAT(failure_patterns(records), IsEmpty()) << "no case has f or g alone";
 }
 
 TEST(ReportFailures, ARaceIsNamedAloneWhereMostOfThemAreOne) {
