@@ -60,7 +60,7 @@ const BadInput kBadInputs[] = {
     {"CompareOfOneFile",
      {"compare", "in.json"},
      "compare needs two results, BASE and NEW, and one is given: attnbench compare BASE in.json",
-     "{}"},
+     R"({"benchmarks": []})"},
     {"NoSuchGpu", {"run", "--case", "{batch: q4}", "--device", "cuda:999"}, "--device cpu needs no GPU"},
     {"PerfIsNoTool", {"profile", "--case", "{batch: q4}", "--tool", "perf"}, "perf goes round this command"},
     {"SourceIsNoPlugin",
