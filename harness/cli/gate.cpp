@@ -401,10 +401,10 @@ class Gate {
 
   void print_reruns(std::size_t rerun) const {
     if (rerun == 0) return;
-    std::cout << fmt::format(
-        "{} run again{}\n", rerun == 1 ? "1 case was" : fmt::format("{} cases were", rerun),
-        policy_.stored_baseline ? ", on the new side only: a stored baseline has no further samples"
-                                : ", both sides in turns");
+    std::cout << fmt::format("more rounds were run for {}{}\n", counted(static_cast<int64_t>(rerun), "case"),
+                             policy_.stored_baseline
+                                 ? ", on the new side only: a stored baseline has no further samples"
+                                 : ", both sides in turns");
   }
 
   /// Prints the last line, what was found and the exit code, and returns the code.

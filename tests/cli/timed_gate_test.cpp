@@ -64,7 +64,7 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
                           "2", "--rerun-whole", "0", "--out", "g"});
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr(" inconclusive"), Not(HasSubstr(" 0 inconclusive")),
-                           HasSubstr("2 cases were run again"),
+                           HasSubstr("more rounds were run for 2 cases"),
                            HasSubstr("a stored baseline has no further samples")));
   // Turn 1 runs all cases. Turn 2 repeats the undecided case and the faster one, because one run is not
   // enough to call it faster. Turn 3 repeats the case that is still undecided. On a
