@@ -306,7 +306,7 @@ void parse_whole(const std::string& text, ResultSet& set) {
   try {
     root = json::parse(text);
   } catch (const json::parse_error& e) {
-    if (const char c = text[text.find_first_not_of(" \t\r\n")]; c != '{' && c != '[') at.fail(kNoResultsFile);
+    if (!begins_as_json(text)) at.fail(kNoResultsFile);
     std::error_code ec;
     const fs::path journal = fs::path(set.path).parent_path() / "journal.jsonl";
     at.fail(fmt::format("not JSON: it breaks off or is damaged at byte {} of {}{}",

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/error.h"
@@ -16,6 +17,12 @@ namespace attnbench {
 
 inline constexpr char kNoResultsFile[] =
     "this is no results file: results.json and journal.jsonl of a run are, and 'attnbench run CONFIG' writes them";
+
+/// Whether a text that is no JSON seems to be meant as JSON. `text` has a character that is no space.
+inline bool begins_as_json(std::string_view text) {
+  const char first = text[text.find_first_not_of(" \t\r\n")];
+  return first == '{' || first == '[';
+}
 
 /// what() is "PATH: error: ..." or "PATH:LINE: error: ...".
 class ResultsError : public Error {

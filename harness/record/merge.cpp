@@ -86,10 +86,7 @@ Part read_part(const std::string& given) {
   const std::string text = read_results_text(part.path);
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) fail(part.path, "the file is empty");
   const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (root.is_discarded()) {
-    const char first = text[text.find_first_not_of(" \t\r\n")];
-    fail(part.path, first == '{' || first == '[' ? "not JSON" : kNoResultsFile);
-  }
+  if (root.is_discarded()) fail(part.path, begins_as_json(text) ? "not JSON" : kNoResultsFile);
   part.context = required_member(part.path, root, "context");
   check_schema(part.context, part.path);
   part.own = required_member(part.path, part.context, "attnbench");

@@ -43,6 +43,16 @@ TEST(ReportComparison, CasesThatNobodyTimedHaveNoRow) {
   EXPECT_THAT(table, AllOf(HasSubstr("| incorrect | `a` |"), Not(HasSubstr("`b`"))));
 }
 
+TEST(ReportComparison, LongTimesAreInMillisecondsInAnnotationsAndJunit) {
+  const CompareResult r = compare_results(set_of({sampled("a", 100000, 1e-6, 30, 1)}),
+                                          set_of({sampled("a", 200000, 1e-6, 30, 2)}), {});
+  std::ostringstream junit, github;
+  write_compare_junit(junit, r, {});
+  write_compare_github(github, r, {});
+  for (const std::string& text : {junit.str(), github.str()})
+    EXPECT_THAT(text, HasSubstr("slower: 200.0 ms against 100.0 ms"));
+}
+
 TEST(ReportComparison, TheCluesOfAWrongResultAreEverywhere) {
   LoadedResult wrong = with_status("a", Status::kFail);
   wrong.clues = {"4 of 8 rows looked at are wrong", "looks like: no mask"};

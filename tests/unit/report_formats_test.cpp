@@ -270,6 +270,9 @@ TEST(ReportMarkdown, TimesHaveTheirIntervalsAndTheMarksOfTheConsole) {
   slow.device = "cpu";
   slow.time->median_us = 119604;
   EXPECT_THAT(written({slow}), AllOf(HasSubstr("| time ± % | GFLOP/s |"), HasSubstr("| 119.6 ms ±")));
+  std::ostringstream junit;
+  write_junit(junit, make_context(), {{slow}});
+  EXPECT_THAT(junit.str(), AllOf(HasSubstr("<system-out>119.6 ms ("), HasSubstr(" GFLOP/s, ")));
 }
 
 TEST(ReportMarkdown, CeilingsOfABusyMachineAreMarked) {

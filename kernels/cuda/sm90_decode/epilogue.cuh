@@ -89,7 +89,7 @@ __device__ __forceinline__ void merge_rows(const KernelParams& p, const Item& it
   constexpr int kVectors = kShape.head_dim / (32 * kVector);
   // Splits whose loads are in flight: as many as registers allow, at most 32.
   constexpr bool kManyRegisters = kShape.warps == 4 && kShape.blocks_per_sm == 1 && D::kOwnBlock;
-  constexpr int kBatch = kVectors == 1 && kManyRegisters ? 16 : 8;
+  constexpr int kBatch = kManyRegisters ? splits_at_once(kShape.head_dim) : 8;
   const int lane = threadIdx.x % 32;
   const int32_t first_split_row = partial_of_split(p, item, kv_head, 0) * p.max_rows;
   const int32_t stride = (p.split_every_unit ? 1 : kPartialStep) * p.max_rows;

@@ -213,15 +213,15 @@ const Instance* find_instance_for(int64_t rows, const AttentionParams& p, Use us
 
 /// Whether the merge of a sequence's rows takes so long in one block that it pays to share it, if every sequence is as
 /// long as the longest. `instance` is one whose blocks share nothing. A warp merges a row at a time, and loads
-/// kSplitsAtOnce of its splits at once. Sharing costs about one such load, of some 0.9 us.
+/// some of its splits at once. Sharing costs about one such load, of some 0.9 us.
 bool sharing_pays(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
   constexpr int64_t kWarps = 4, kLeastSpared = 2;
-  const int64_t kSplitsAtOnce = p.head_dim == 256 ? 8 : 16;
   const Guess g = guess(instance, p, context, kDivision);
   const int64_t splits = std::min<int64_t>(g.parts / std::max(p.batch, 1), g.tiles);
   if (splits <= 1 + kMostStates) return false;  // the first block merges them (handover.cuh)
   const int64_t rows_of_warp = (max_rows(p) + kWarps - 1) / kWarps;
-  return (rows_of_warp - 1) * ((splits + kSplitsAtOnce - 1) / kSplitsAtOnce) >= kLeastSpared;
+  const int64_t at_once = splits_at_once(p.head_dim);
+  return (rows_of_warp - 1) * ((splits + at_once - 1) / at_once) >= kLeastSpared;
 }
 
 }  // namespace

@@ -39,6 +39,9 @@ using hopper::TileRange;
 using hopper::tiles_of_keys;
 using hopper::units_of_tiles;
 
+/// Splits of a row whose loads a warp has in flight while it merges them, where registers allow.
+ATTNBENCH_HD constexpr int splits_at_once(int head_dim) { return head_dim == 256 ? 8 : 16; }
+
 /// By-value parameter of the kernel.
 struct alignas(64) KernelParams {
   // The fields that a block's first instructions need come first, in as few lines of the constant cache as

@@ -70,8 +70,8 @@ struct Derived {
   /// Whether the block of a sequence's first split may wait for the others (handover.cuh).
   static constexpr bool kFirstWaits = kShape.row_tiles == 1 && kOwnBlock;
 
-  /// Whether all blocks of a sequence wait for each other and share the merge of its rows. For up to 16 rows that
-  /// takes longer than the merge by one block. sm90_decode_fixed has no more rows.
+  /// Whether all blocks of a sequence wait for each other and share the merge of its rows. Instances of 16 rows have
+  /// two other ways, and code for a third makes their launches 1 us slower.
   static constexpr bool kSharesRows = kShape.row_tiles > 1 && kOwnBlock;
   static constexpr bool kWaits = kFirstWaits || kSharesRows;
 

@@ -81,14 +81,14 @@ __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
 }  // namespace
 
 cudaError_t launch_merge(const KernelParams& p, const Instance& instance, cudaStream_t stream) {
-  const int head_dim = instance.head_dim_v;
+  const int head_dim_v = instance.head_dim_v;
   const MergeParams merge{instance.block_m, instance.block_n, instance.dtype};
-  const auto kernel = instance.cascade  ? merge_cascade_kernel<128>
-                      : head_dim == 64  ? merge_kernel<64>
-                      : head_dim == 128 ? merge_kernel<128>
-                                        : merge_kernel<256>;
-  return hopper::launch_as(hopper::Start::kEarly, kernel, blocks_of(head_dim) * p.multiprocessors,
-                           threads_of(head_dim), 0, stream, p, merge);
+  const auto kernel = instance.cascade    ? merge_cascade_kernel<128>
+                      : head_dim_v == 64  ? merge_kernel<64>
+                      : head_dim_v == 128 ? merge_kernel<128>
+                                          : merge_kernel<256>;
+  return hopper::launch_as(hopper::Start::kEarly, kernel, blocks_of(head_dim_v) * p.multiprocessors,
+                           threads_of(head_dim_v), 0, stream, p, merge);
 }
 
 }  // namespace attnbench::sm90_prefill

@@ -207,7 +207,7 @@ struct KernelParams {
   int64_t lse_stride_head;
 
   /// For instances with Shape::split: partial states, fp32. The sum of weighted values, [state][head
-  /// tile][block_m rows][head_dim]; and the reference of the weights in base 2 (-inf: the row sees none of the
+  /// tile][block_m rows][head_dim_v]; and the reference of the weights in base 2 (-inf: the row sees none of the
   /// split's keys) with their sum, [state][head tile][block_m rows].
   float* partial_out;
   float2* partial_sum;
