@@ -62,11 +62,14 @@ const Instance* find_instance(const AttentionParams& p, bool one_level) {
   const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
                       (p.features & kPagedKv) != 0;
   const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
+  const bool wide = p.total_q * p.num_heads_q >= kWideRows;
   const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
-    if (!fits(*i, p, one_level) || i->split || (masked && !i->masked) || (i->short_tiles && !short_tiles))
+    if (!fits(*i, p, one_level) || i->split || (masked && !i->masked) || (i->short_tiles && !short_tiles) ||
+        (i->wide && !wide)) {
       continue;
-    // Rows for short tiles come last. A masked instance takes all, but without a mask others are faster.
+    }
+    // Rows for short tiles and for many rows come last. A masked instance takes all, but without a mask others are faster.
     if (found == nullptr || found->masked == i->masked) found = i;
   }
   return found;

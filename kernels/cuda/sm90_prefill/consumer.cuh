@@ -8,6 +8,7 @@
 #include "kernels/cuda/sm90_prefill/key_scales.cuh"
 #include "kernels/cuda/sm90_prefill/shape.cuh"
 #include "kernels/cuda/sm90_prefill/softmax.cuh"
+#include "kernels/cuda/sm90_prefill/visibility.cuh"
 
 namespace attnbench::sm90_prefill {
 
@@ -31,71 +32,6 @@ class Turn {
  private:
   int mine_;
   int next_;
-};
-
-/// Which keys of a KV block the rows of one warpgroup see. Keys count from the sequence's first.
-template <Shape kShape>
-class Visibility {
- public:
-  __device__ __forceinline__ Visibility() {}
-
-  /// This thread has rows `thread_row` and thread_row + 8; the warpgroup has `first_row` to first_row + 63.
-  __device__ __forceinline__ Visibility(const KernelParams& p, const WorkItem& item, int first_row,
-                                        int thread_row, int lane) {
-    const int lane_keys = 2 * (lane % 4);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      end_[h] = item.k_len - lane_keys;
-      if constexpr (kShape.masked) {
-        const int diagonal = item.diagonal + token_of_row(p, thread_row + 8 * h) - lane_keys;
-        end_[h] = min(end_[h], diagonal + p.reach_right + 1);
-        begin_[h] = diagonal - p.reach_left;
-      }
-    }
-    all_see_until_ = item.k_len;
-    if constexpr (kShape.masked) {
-      const int first_diagonal = item.diagonal + token_of_row(p, first_row);
-      const int last_diagonal = item.diagonal + token_of_row(p, first_row + 63);
-      all_see_until_ = min(all_see_until_, first_diagonal + p.reach_right + 1);
-      all_see_from_ = last_diagonal - p.reach_left;
-    }
-  }
-
-  /// Masks the scores of KV block n, if some row does not see all of it.
-  template <int kCount>
-  __device__ __forceinline__ void mask(float (&s)[kCount], int n) const {
-    const int first_key = n * kShape.block_n;
-    if (__builtin_expect(first_key + kShape.block_n > all_see_until_, 0)) {
-      mask_from(s, {end_[0] - first_key, end_[1] - first_key});
-    }
-    mask_left(s, n);
-  }
-
-  /// The input of OnlineSoftmax::begin() for KV block n. The warp's first row is the first row of lane 0, its
-  /// last row the second row of lane 28. Rows further down see no fewer keys to the right.
-  __device__ __forceinline__ BlockKeys seen(int n) const {
-    const int first_key = n * kShape.block_n;
-    return {{end_[0] - first_key, end_[1] - first_key},
-            __shfl_sync(~0u, end_[0], 0) - first_key,
-            __shfl_sync(~0u, end_[1], 28) - first_key};
-  }
-
-  /// Masks keys left of the window.
-  template <int kCount>
-  __device__ __forceinline__ void mask_left(float (&s)[kCount], int n) const {
-    if constexpr (kShape.masked && !kShape.short_tiles) {
-      const int first_key = n * kShape.block_n;
-      if (__builtin_expect(first_key < all_see_from_, 0)) {
-        mask_before(s, {begin_[0] - first_key, begin_[1] - first_key});
-      }
-    }
-  }
-
- private:
-  int end_[2];
-  int begin_[2];
-  int all_see_until_;
-  int all_see_from_;
 };
 
 template <Shape kShape>
@@ -123,7 +59,7 @@ class Consumer {
       do {
         start(s, o, weights, item);
         run_tile(s, o, weights);
-        finish(o, weights, tile_);
+        finish(s, o, weights, tile_);
       } while (next_tile(item));
     } else {
       start(s, o, weights, item);
@@ -135,14 +71,31 @@ class Consumer {
 
  private:
   using Scores = float[kShape.block_n / 2];
-  using Outputs = float[D::kSums][D::kDimV / 2];  ///< over all KV blocks and, if kSums is 2, of one
+  using Outputs = float[D::kDimV / 2];
   using Weights = uint32_t[kShape.block_n / D::kStepKeys][4];
   using QTile = hopper::SwizzledTile<D::kAtomBytes, D::kChunkBytes>;
   using KTile = hopper::SwizzledTile<D::kKGroupBytes, D::kChunkBytes>;
-  using VTile = std::conditional_t<kShape.eight_bit_p, hopper::SwizzledTile<>,
+  using VTile = std::conditional_t<kShape.eight_bit_q, hopper::SwizzledTile<>,
                                    hopper::SwizzledTile<D::kVGroupBytes, D::kChunkBytes>>;
 
   __device__ __forceinline__ void await_k() { smem_.k_ring.await_full(k_); }
+
+  /// First row of this thread in the tile; the second is 8 further on. Where registers are short, each use computes
+  /// it, because a volatile read is not kept.
+  __device__ __forceinline__ int thread_row() const {
+    if constexpr (!D::kSumsInScores) return thread_row_;
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return first_row_ + 16 * (thread / 32 % 4) + thread % 32 / 4;
+  }
+
+  __device__ __forceinline__ static int parked_thread() { return threadIdx.x - 128; }
+
+  __device__ __forceinline__ Visibility<kShape> visibility() const {
+    Visibility<kShape> v = visibility_;
+    if constexpr (D::kParks) v.unpark(smem_.parked, parked_thread());
+    return v;
+  }
 
   __device__ __forceinline__ TileRows& own_rows(int tile) const {
     return smem_.rows[threadIdx.x / 32 - 4][tile];
@@ -163,7 +116,7 @@ class Consumer {
       n_begin_ = item.n_begin;
       if (__builtin_expect(n_ >= n_begin_, 1)) return true;
       const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
-      store_unseen<kShape>(p_, rows, thread_row_, lane_);
+      store_unseen<kShape>(p_, rows, thread_row(), lane_);
       smem_.q_ring.release(q_, lane_);
       q_.advance();
     }
@@ -175,7 +128,7 @@ class Consumer {
     const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = thread_row_ + 8 * h;
+      const int row = thread_row() + 8 * h;
       const int token = token_of_row(p_, row);
       const int64_t place = int64_t{item.q_row + token} * p_.descales.q_stride_outer +
                             head_of_row(p_, rows, row) * p_.descales.q_stride_head;
@@ -186,7 +139,8 @@ class Consumer {
   /// Computes what else there is to know of a tile, while its first products run.
   __device__ __forceinline__ void describe_tile(const WorkItem& item) {
     const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
-    visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row_, lane_);
+    visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row(), lane_);
+    if constexpr (D::kParks) visibility_.park(smem_.parked, parked_thread());
     softmax_ = OnlineSoftmax{};
     tile_ ^= 1;
     if (lane_ == 0) {
@@ -194,7 +148,9 @@ class Consumer {
       if constexpr (kShape.eight_bit_kv) own_scales(tile_) = smem_.landing.scales[q_.stage()];
     }
     __syncwarp();
-    if constexpr (kShape.eight_bit_kv) score_factor_ = p_.score_factor * own_scales(tile_).score;
+    // The shuffle tells the compiler that the factor is the same in all lanes, so it takes no register.
+    if constexpr (kShape.eight_bit_kv)
+      score_factor_ = __shfl_sync(~0u, p_.score_factor * own_scales(tile_).score, 0);
     if constexpr (kShape.int8_qk) {
       int8_.factors = factors_of(int8_.scales, p_.score_factor);
       int8_.signs = QuerySigns(int8_.scales);
@@ -217,9 +173,9 @@ class Consumer {
     k_.advance();
     if constexpr (kShape.softcap) hopper::apply_tanh(s, tanh_factor());
     if constexpr (kFirst) {
-      visibility_.mask_left(s, n_);
+      visibility().mask_left(s, n_);
     } else {
-      visibility_.mask(s, n_);
+      visibility().mask(s, n_);
     }
     const bool last = n_ == n_begin_;
     if constexpr (D::kTwoWeights) {  // without a branch: 0.3 to 0.8 % faster, but slower at head_dim 64
@@ -258,7 +214,7 @@ class Consumer {
   }
   __device__ __forceinline__ KTile k_tile() const { return {smem_.k[k_.stage()], 0}; }
   __device__ __forceinline__ VTile v_tile() const {
-    return {smem_.v[v_.stage()], kShape.eight_bit_p ? 0 : D::kAtomBytes};
+    return {smem_.v[v_.stage()], kShape.eight_bit_q ? 0 : D::kAtomBytes};
   }
 
   /// Prepares for the next products with K: in int8 they add to a start value.
@@ -291,42 +247,71 @@ class Consumer {
   }
 
   /// Issues O += P V, or O = P V for a tile's first KV block. V is MN-major: a step of 16 keys is two groups
-  /// of 8 rows. In e4m3 it is K-major, a step of 32 keys is 32 bytes within the swizzled row, and the KV block
-  /// has a sum of its own if kSums is 2.
+  /// of 8 rows. In e4m3 it is K-major: a step of 32 keys is 32 bytes within the swizzled row.
   __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights, const VTile& v) {
-    auto& sums = o[D::kSums - 1];
-    hopper::pin(sums);
+    hopper::pin(o);
     hopper::pin(weights);
     hopper::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kShape.block_n / D::kStepKeys; ++i) {
       hopper::Wgmma<D::kDimV>::template from_registers<D::kMath>(
-          sums, weights[i], v.at(i * (kShape.eight_bit_p ? D::kStepKeys : 2 * D::kVGroupBytes)),
+          o, weights[i], v.at(i * (kShape.eight_bit_q ? D::kStepKeys : 2 * D::kVGroupBytes)),
           i > 0 ? 1 : accumulate_);
     }
     hopper::wgmma_commit();
-    if constexpr (D::kSums == 1) accumulate_ = 1;
+    accumulate_ = 1;
   }
 
   /// Waits for the products with V. Then o and weights may be written.
   __device__ __forceinline__ void await_outputs(Outputs& o) {
     hopper::wgmma_wait<0>();
-    hopper::pin(o[D::kSums - 1]);
+    hopper::pin(o);
     smem_.v_ring.release(v_, lane_);
     v_.advance();
-    if constexpr (D::kSums == 2) {
-#pragma unroll
-      for (int i = 0; i < D::kDimV / 2; ++i) o[0][i] += o[1][i];
-    }
   }
 
-  /// Makes the next products with V a tile's first, which overwrite O.
-  __device__ __forceinline__ void begin_outputs(Outputs& o) {
-    if constexpr (D::kSums == 1) {
-      accumulate_ = 0;
-    } else {
+  /// Computes O += P V with two levels of sums: products with V sum over the KV block alone.
+  __device__ __forceinline__ void add_block(Scores& s, Outputs& o, Weights& weights) {
+    smem_.v_ring.await_full(v_);
+    const VTile v = v_tile();
+    if constexpr (D::kSumsInScores) {
 #pragma unroll
-      for (float& sum : o[0]) sum = 0.0f;
+      for (int column = 0; column < D::kDimV; column += kShape.block_n)
+        add_columns<kShape.block_n>(s, o, weights, v, column);
+    } else {
+      float sums[D::kDimV / 2];
+      add_columns<D::kDimV>(sums, o, weights, v, 0);
+    }
+    v_.advance();
+  }
+
+  /// The same for kColumns channels from `column` on. After the last ones it releases V.
+  template <int kColumns>
+  __device__ __forceinline__ void add_columns(float (&sums)[kColumns / 2], Outputs& o, Weights& weights,
+                                              const VTile& v, int column) {
+    hopper::pin(sums);
+    hopper::pin(weights);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kShape.block_n / D::kStepKeys; ++i) {
+      hopper::Wgmma<kColumns>::template from_registers<D::kMath>(
+          sums, weights[i], v.at(column * hopper::kChunkBytes + i * D::kStepKeys), i > 0);
+    }
+    hopper::wgmma_commit();
+    hopper::wgmma_wait<0>();
+    hopper::pin(sums);
+    if (column == D::kDimV - kColumns) smem_.v_ring.release(v_, lane_);
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) o[column / 2 + i] += sums[i];
+  }
+
+  /// Makes the next products with V a tile's first, which overwrite O, or are added to 0.
+  __device__ __forceinline__ void begin_outputs(Outputs& o) {
+    if constexpr (D::kTwoLevels) {
+#pragma unroll
+      for (float& sum : o) sum = 0.0f;
+    } else {
+      accumulate_ = 0;
     }
   }
 
@@ -351,7 +336,7 @@ class Consumer {
     await_k();
     issue_scores(s, q_tile(), k_tile());
     describe_tile(item);
-    const BlockKeys seen = visibility_.seen(n_);
+    const BlockKeys seen = visibility().seen(n_);
     hopper::wgmma_wait<0>();
     take_scores<true>(s);
     softmax_.begin<D::kMath>(weights, s, score_factor(), seen);
@@ -359,11 +344,15 @@ class Consumer {
   }
 
   /// Computes the last O += P V of a tile and stores its rows.
-  __device__ __forceinline__ void finish(Outputs& o, Weights& weights, int tile) {
-    smem_.v_ring.await_full(v_);
-    issue_outputs(o, weights, v_tile());
-    await_outputs(o);
-    store_rows<kShape>(p_, own_rows(tile), thread_row_, o[0], softmax_, out_factor(tile), lane_);
+  __device__ __forceinline__ void finish(Scores& s, Outputs& o, Weights& weights, int tile) {
+    if constexpr (D::kTwoLevels) {
+      add_block(s, o, weights);
+    } else {
+      smem_.v_ring.await_full(v_);
+      issue_outputs(o, weights, v_tile());
+      await_outputs(o);
+    }
+    store_rows<kShape>(p_, own_rows(tile), thread_row(), o, softmax_, out_factor(tile), lane_);
   }
 
   /// Issues S of the next KV block and O += P V of the previous one, in this warpgroup's turn.
@@ -381,11 +370,18 @@ class Consumer {
 
   /// One step: S of the tile's next KV block, O += P V of the previous one, whose weights are in `weights`,
   /// and the next block's weights, to `next`. If the two are different registers (kTwoWeights), softmax runs
-  /// beside the products with V.
+  /// beside the products with V. With kTwoLevels nothing of a warpgroup runs beside its own products.
   __device__ __forceinline__ void step(Scores& s, Outputs& o, Weights& weights, Weights& next) {
     --n_;
-    issue_step(s, o, weights);
-    hopper::wgmma_wait<1>();  // waits for the scores
+    if constexpr (D::kTwoLevels) {
+      add_block(s, o, weights);
+      await_k();
+      issue_scores(s, q_tile(), k_tile());
+      hopper::wgmma_wait<0>();
+    } else {
+      issue_step(s, o, weights);
+      hopper::wgmma_wait<1>();  // waits for the scores
+    }
     take_scores<false>(s);
     float shrink[2];
     bool moved;
@@ -395,11 +391,11 @@ class Consumer {
       clear_sums();
       await_outputs(o);
     } else {
-      await_outputs(o);
+      if constexpr (!D::kTwoLevels) await_outputs(o);
       moved = softmax_.add<D::kMath>(weights, s, score_factor(), shrink);
       clear_sums();
     }
-    if (__builtin_expect(moved, 0)) rescale(o[0], shrink);
+    if (__builtin_expect(moved, 0)) rescale(o, shrink);
   }
 
   /// All steps of a tile after its first KV block. With kTwoWeights there are two copies of the step, between
@@ -434,14 +430,14 @@ class Consumer {
     const int tile = tile_;
     WorkItem item;
     if (!next_tile(item)) {
-      finish(o, weights, tile);
+      finish(s, o, weights, tile);
       return false;
     }
     if constexpr (kShape.int8_qk) read_query_scales(item);
     issue_step(s, o, weights);
     const OnlineSoftmax ended = softmax_;
     describe_tile(item);
-    const BlockKeys seen = visibility_.seen(n_);
+    const BlockKeys seen = visibility().seen(n_);
     hopper::wgmma_wait<1>();  // waits for the scores
     take_scores<true>(s);
     if constexpr (D::kTwoWeights) {
@@ -450,11 +446,11 @@ class Consumer {
       hopper::pin(next);
       clear_sums();
       await_outputs(o);
-      store_rows<kShape>(p_, own_rows(tile), thread_row_, o[0], ended, out_factor(tile), lane_);
+      store_rows<kShape>(p_, own_rows(tile), thread_row(), o, ended, out_factor(tile), lane_);
       replace(weights, next);
     } else {
       await_outputs(o);
-      store_rows<kShape>(p_, own_rows(tile), thread_row_, o[0], ended, out_factor(tile), lane_);
+      store_rows<kShape>(p_, own_rows(tile), thread_row(), o, ended, out_factor(tile), lane_);
       softmax_.begin<D::kMath>(weights, s, score_factor(), seen);
       clear_sums();
     }
@@ -467,14 +463,14 @@ class Consumer {
   const Turn<kShape> turn_;
   const int lane_;
   const int first_row_;   ///< first row of the warpgroup in the tile
-  const int thread_row_;  ///< first row of this thread; the second is 8 further on
+  const int thread_row_;  ///< see thread_row()
   hopper::RingPlace<kShape.q_stages> q_;
   hopper::RingPlace<D::kKStages> k_;
   hopper::RingPlace<D::kVStages> v_;
   int n_;               ///< KV block of the last scores
   int n_begin_;         ///< last KV block of their tile
   int tile_ = 0;        ///< which of own_rows() belongs to that tile
-  int accumulate_ = 0;  ///< 0: the next products with V overwrite their sums; with kSums = 2 always
+  int accumulate_ = 0;  ///< 0: the next products with V overwrite O
   float score_factor_;  ///< of the current tile, with eight_bit_kv and without softcap
   [[no_unique_address]] std::conditional_t<kShape.int8_qk, Int8State, Nothing> int8_;
   Visibility<kShape> visibility_;

@@ -66,10 +66,8 @@ class Converter {
       q_.advance();
 #pragma unroll 1
       for (int tiles = item.n_end - item.n_begin; tiles > 0; --tiles) {
-        if constexpr (kShape.eight_bit_p) {
+        if constexpr (kShape.eight_bit_q) {
           transpose_tile();
-        } else if constexpr (!D::kConvertsK) {
-          widen_tile(smem_.landing.v_ring, smem_.landed_v.parts, smem_.v_ring, smem_.v, warp_);
         } else if (warp_ % 2 == 1) {
           widen_tile(smem_.landing.v_ring, smem_.landed_v.parts, smem_.v_ring, smem_.v, warp_ / 2);
         } else {

@@ -1,6 +1,6 @@
-// The two warps that load K and V in instances for small pages, each a part of every tile. Pages of whole groups
-// of 8 rows come by the copy engine: one warp alone would issue its copies too slowly. Rows of other pages, such as
-// pages of 1 token, are copied one by one with cp.async: the copy engine would need a copy for each row and chunk.
+// The warps that load K and V in instances for small pages, each a part of every tile. Pages of whole groups of 8
+// rows come by the copy engine: one warp alone would issue its copies too slowly. Rows of other pages, such as pages
+// of 1 token, are copied one by one with cp.async: the copy engine would need a copy for each row and chunk.
 #pragma once
 
 #include "kernels/cuda/common/async_copy.cuh"
@@ -19,7 +19,7 @@ class Gatherer {
   static constexpr int kRowBytes = kShape.head_dim * 2;
   static constexpr int kStepBytes = 64;  ///< of a row, in one instruction: 4 lanes have 16 bytes each
   static constexpr int kNearEnd = 2;     ///< as in KvLoader
-  static constexpr int kGroupsAtOnce = D::kProducerRegisters < 40 ? 1 : 4;  ///< as registers allow
+  static constexpr int kGroupsAtOnce = kShape.head_dim == 64 ? 1 : 4;  ///< as registers allow
   static_assert(D::kPartRows % 32 == 0 && kRowBytes % hopper::kChunkBytes == 0);
   static_assert(D::kDimV == kShape.head_dim && D::kChunkBytes == hopper::kChunkBytes);
 
@@ -149,7 +149,7 @@ class Gatherer {
   uint32_t landing_ = 0;  ///< shared address of the barrier of the last copies, which are not announced
 };
 
-/// One of the two warps, for the life of the block.
+/// One of the warps, for the life of the block.
 template <Shape kShape>
 __device__ __forceinline__ void load_small_pages(const Maps& maps, const KernelParams& p,
                                                  SharedMemory<kShape>& smem, int part, int lane) {

@@ -47,15 +47,17 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
       schedule<kShape>(p, smem, threadIdx.x % 32);
     } else if constexpr (D::kConverters == 2) {
       Converter<kShape>(p, smem, warp % 2, threadIdx.x % 32).run();
-    } else if constexpr (kShape.gathers) {
+    } else if constexpr (D::kGatherers == 2) {
       load_small_pages(maps, p, smem, warp % 2, threadIdx.x % 32);
     } else if constexpr (kShape.int8_qk) {
       if (warp == kKeyScaleWarp) KeyScaleLoader<kShape>(p, smem, threadIdx.x % 32).run();
     }
-  } else if (D::kHasConverterGroup && warp_group > D::kConsumers) {
-    if constexpr (D::kHasConverterGroup) {
-      hopper::lower_register_limit<D::kConverterRegisters>();
+  } else if (D::kHasHelpers && warp_group > D::kConsumers) {
+    if constexpr (D::kHasHelpers) hopper::lower_register_limit<D::kHelperRegisters>();
+    if constexpr (D::kConverters == 4) {
       Converter<kShape>(p, smem, warp % 4, threadIdx.x % 32).run();
+    } else if constexpr (D::kGatherers == 4) {
+      load_small_pages(maps, p, smem, warp % 4, threadIdx.x % 32);
     }
   } else {
     hopper::raise_register_limit<D::kConsumerRegisters>();

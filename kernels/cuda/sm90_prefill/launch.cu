@@ -170,14 +170,10 @@ Numerics numerics(const OpParams* op) {
   const AttentionParams& p = op->attention;
   Numerics n{.p_type = p.dtype_out, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
   if ((p.features & kE4m3Kv) == 0) return n;
-  n.p_type = DType::kFp16;
+  n.p_type = p.dtype_q == DType::kE4m3 ? DType::kE4m3 : DType::kFp16;
   if (p.dtype_q != DType::kE4m3) return n;
   n.mma_roundoff = kE4m3Roundoff;
-  const Instance* instance = find_instance(p);
-  if (instance != nullptr && instance->eight_bit_p) {
-    n.p_type = DType::kE4m3;
-    n.p_scale = 1 << kE4m3Lift;
-  }
+  n.p_scale = 1 << kE4m3Lift;
   return n;
 }
 

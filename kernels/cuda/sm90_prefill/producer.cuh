@@ -72,7 +72,7 @@ __device__ __forceinline__ void prefetch_maps(const Maps& maps) {
 /// Loads the K and V tiles of block_n keys. One copy brings box_rows keys: a whole tile where KV is packed or
 /// pages allow it, else a page or a part of one. A tile in which a sequence ends comes in groups of 8 rows.
 /// Each lane finds the address of one copy, and one lane issues them all. That takes a fifth of the time that
-/// it takes if each lane issues its own. Where two warps load tiles, each loads part `own_part` of every tile.
+/// it takes if each lane issues its own. Where several warps load tiles, each loads part `own_part` of every tile.
 template <Shape kShape>
 class KvLoader {
   using D = Derived<kShape>;
@@ -159,16 +159,16 @@ class KvLoader {
     constexpr int kPartBytes = D::template kPartBytes<kIsV>;
     constexpr int kPartsInBuffer = kBytes / kPartBytes;
     static_assert(kPartsInBuffer == 1 || kPartsInBuffer == D::kParts);
+    constexpr int kOwnParts = kShape.gathers ? 1 : D::kParts;
 #pragma unroll
-    for (int part = 0; part < D::kParts; ++part) {
+    for (int i = 0; i < kOwnParts; ++i) {
+      const int part = kShape.gathers ? own_part_ : i;
       const int first = part * D::kPartRows;
       const int place_in_buffer = part % kPartsInBuffer;
-      if (place_in_buffer == 0) ring.await_empty(place);  // a fresh ring is empty
-      if (!kShape.gathers || part == own_part_) {
-        copy<kIsV>(buffers[place.stage()] + place_in_buffer * kPartBytes, part, maps, rows, kv_head,
-                   {box.block, box.row, box.left - first}, expired - first, ring.full[place.stage()]);
-      }
-      if (place_in_buffer == kPartsInBuffer - 1) place.advance();
+      if (kOwnParts == 1 || place_in_buffer == 0) ring.await_empty(place);  // a fresh ring is empty
+      copy<kIsV>(buffers[place.stage()] + place_in_buffer * kPartBytes, part, maps, rows, kv_head,
+                 {box.block, box.row, box.left - first}, expired - first, ring.full[place.stage()]);
+      if (kOwnParts == 1 || place_in_buffer == kPartsInBuffer - 1) place.advance();
     }
   }
 

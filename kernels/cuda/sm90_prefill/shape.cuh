@@ -29,11 +29,11 @@ struct Shape {
   bool cascade = false;       ///< keys that all sequences share are read once (cascade.h); requires split
   int head_dim_v = 0;         ///< channels of V and O, if not head_dim
   bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
-  bool eight_bit_q = false;   ///< q in e4m3 and Q K^T too; requires eight_bit_kv
-  bool eight_bit_p = false;   ///< P in e4m3 and P V too; requires eight_bit_q
-  bool one_level = false;     ///< P V sums over all keys in the matrix unit; requires eight_bit_p
+  bool eight_bit_q = false;   ///< q in e4m3, and P and both products too; requires eight_bit_kv
+  bool one_level = false;     ///< P V sums over all keys in the matrix unit; requires eight_bit_q
   bool int8_qk = false;       ///< q and K in int8 and Q K^T too, V in 16 bits (key_scales.cuh)
-  bool gathers = false;       ///< for small pages: two warps load K and V, also row by row (gather.cuh)
+  bool wide = false;          ///< for launches of many query rows (kWideRows)
+  bool gathers = false;       ///< for small pages: several warps load K and V, also row by row (gather.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
   int guest_registers = 0;
@@ -43,27 +43,36 @@ inline constexpr int kSharedBytes = 227 * 1024;  ///< most shared memory of a bl
 
 template <Shape kShape>
 struct Derived {
+  static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
   static constexpr int kConsumers = kShape.block_m / 64;  ///< warpgroups of 64 rows each
   static constexpr bool kHasGuests = kShape.guest_registers > 0;
   /// Whether rows of split tiles are merged in the same launch: sums are absent until their state is complete,
   /// and between launches (sm90_mixed/row_merger.cuh).
   static constexpr bool kHandsOver = kShape.cascade && kHasGuests;
-  /// Warps that convert e4m3 tiles: a warpgroup of their own, or two warps of the producers'. Widening binds
-  /// them, so four are faster. But a product with 256 columns needs more registers than ptxas has for a block
-  /// of 512 threads (C7602).
+  /// Warps that convert e4m3 tiles. Widening binds them, so four are faster. But a product with 256 columns needs more
+  /// registers than ptxas has for a block of 512 threads (C7602).
   static constexpr int kConverters = !kShape.eight_bit_kv                            ? 0
-                                     : kShape.head_dim == 128 && !kShape.eight_bit_p ? 4
+                                     : kShape.head_dim == 128 && !kShape.eight_bit_q ? 4
                                                                                      : 2;
-  static constexpr bool kHasConverterGroup = kConverters == 4;
+  /// Warps that load small pages; four where registers allow.
+  static constexpr int kGatherers = !kShape.gathers ? 0 : kShape.head_dim == 128 ? 4 : 2;
+  /// Whether these are a warpgroup of their own. Otherwise they are two warps of the producers'.
+  static constexpr bool kHasHelpers = kConverters == 4 || kGatherers == 4;
   static constexpr bool kConvertsK = kShape.eight_bit_kv && !kShape.eight_bit_q;      ///< V always
   static constexpr int kTileConverters = kConvertsK ? kConverters / 2 : kConverters;  ///< that share a tile
-  /// Warps of the producers' warpgroup that take items beside the first one: they load K and V in its place, or
-  /// load the scales of K.
-  static constexpr int kFollowers = kShape.gathers ? 2 : kShape.int8_qk ? 1 : 0;
-  static constexpr int kKStages = kShape.int8_qk ? 4 : 2;
-  static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasConverterGroup);
+  /// Warps that take items beside the first producer: they load K and V in its place, or load the scales of K.
+  static constexpr int kFollowers = kShape.int8_qk ? 1 : kGatherers;
+  /// Whether P V sums in two levels: e4m3 products sum with some 14 bits, so each KV block has a sum of its own, which
+  /// is added to the fp32 sum over all of them. Then a warpgroup computes nothing beside its own products: the other
+  /// warpgroups do. So registers suffice for long KV blocks.
+  static constexpr bool kTwoLevels = kShape.eight_bit_q && !kShape.one_level;
+  /// Whether the sums of a KV block take the registers of its scores, for as many channels at a time as there are keys.
+  static constexpr bool kSumsInScores = kTwoLevels && kDimV % kShape.block_n == 0;
+  /// Whether consumers keep what they seldom need in shared memory, because registers do not suffice.
+  static constexpr bool kParks = kSumsInScores && kConsumers == 3;
+  static constexpr int kKStages = kShape.int8_qk ? 4 : kTwoLevels && kConsumers == 3 ? 3 : 2;
+  static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasHelpers);
   static constexpr int kConsumerWarps = 4 * kConsumers;
-  static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
   /// A chunk is a swizzled row: 128 bytes, or 64 where 128 do not divide the rows of K and V (head_dim 96; 64 in
   /// e4m3).
   static constexpr int kChunkBytes =
@@ -80,18 +89,20 @@ struct Derived {
   static constexpr int kKBytes = kShape.block_n / hopper::kGroupRows * kKGroupBytes;
   /// V, or V^T with a row of 128 bytes for each channel.
   static constexpr int kVBytes =
-      kShape.eight_bit_p ? kDimV * hopper::kChunkBytes : kShape.block_n / hopper::kGroupRows * kVGroupBytes;
+      kShape.eight_bit_q ? kDimV * hopper::kChunkBytes : kShape.block_n / hopper::kGroupRows * kVGroupBytes;
   static constexpr DType kWide = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
   static constexpr DType kScoreMath = kShape.eight_bit_q ? DType::kE4m3
                                       : kShape.int8_qk   ? DType::kInt8
                                                          : kWide;              ///< of Q K^T
-  static constexpr DType kMath = kShape.eight_bit_p ? DType::kE4m3 : kWide;  ///< of P V
-  static constexpr int kStepKeys = kShape.eight_bit_p ? 32 : 16;             ///< of one instruction of P V
+  static constexpr DType kMath = kShape.eight_bit_q ? DType::kE4m3 : kWide;  ///< of P V
+  static constexpr int kStepKeys = kShape.eight_bit_q ? 32 : 16;             ///< of one instruction of P V
 
   // A tile of K or V as it is loaded: in kParts parts of neighbouring rows. Where tiles are widened, each part has
   // its own buffer. e4m3 rows have half as many chunks. Two parts in two buffers hide the latency of a copy where
-  // shared memory has no room for two tiles more. Where two warps load tiles, each loads a part.
-  static constexpr int kParts = kShape.gathers || (kShape.eight_bit_kv && !kShape.eight_bit_p) ? 2 : 1;
+  // shared memory has no room for two tiles more. Where several warps load tiles, each loads a part.
+  static constexpr int kParts = kGatherers > 0                               ? kGatherers
+                                : kShape.eight_bit_kv && !kShape.eight_bit_q ? 2
+                                                                             : 1;
   static constexpr int kPartRows = kShape.block_n / kParts;
   template <bool kIsV>
   static constexpr int kLandedChunks =
@@ -101,8 +112,10 @@ struct Derived {
   static constexpr int kLandedGroupBytes = kLandedChunks<kIsV>* kAtomBytes;
   template <bool kIsV>
   static constexpr int kPartBytes = kPartRows / hopper::kGroupRows* kLandedGroupBytes<kIsV>;
-  /// Of V, and of K if it is converted.
-  static constexpr int kLandedStages = kConvertsK ? 2 : kShape.eight_bit_p ? 3 : 4;
+  /// Of V, and of K if it is converted, as shared memory allows.
+  static constexpr int kLandedStages = kConvertsK || kPartBytes<true> > 24 * 1024 ? 2
+                                       : kShape.eight_bit_q                       ? 3
+                                                                                  : 4;
   static constexpr int kLandedBytes =
       kShape.eight_bit_kv ? kLandedStages * (kPartBytes<true> + (kConvertsK ? kPartBytes<false> : 0)) : 0;
   static constexpr int kKeyScaleBytes = kShape.int8_qk ? kKStages * kShape.block_n * 4 : 0;
@@ -111,35 +124,31 @@ struct Derived {
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
   // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. With more, the block waits for
   // ever.
-  static constexpr int kProducerRegisters = kConsumers == 2 && !kHasGuests && !kHasConverterGroup ? 40 : 32;
-  static constexpr int kConverterRegisters = 32;
+  static constexpr int kProducerRegisters = kConsumers == 2 && !kHasGuests && !kHasHelpers ? 40 : 32;
+  static constexpr int kHelperRegisters = 32;
   static constexpr int kConsumerRegisters =
-      kHasGuests           ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
-      : kHasConverterGroup ? (512 - kProducerRegisters - kConverterRegisters) / kConsumers
-      : kConsumers == 2    ? 232
-                           : 160;
-
-  /// Sums of P V. e4m3 products sum with some 14 bits, so each KV block has a sum of its own, which is added
-  /// to the fp32 sum over all of them, unless one level of sums will do.
-  static constexpr int kSums = kShape.eight_bit_p && !kShape.one_level ? 2 : 1;
+      kHasGuests        ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
+      : kHasHelpers     ? (512 - kProducerRegisters - kHelperRegisters) / kConsumers
+      : kConsumers == 2 ? 232
+                        : 160;
 
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
   /// products read the other.
   static constexpr bool kTwoWeights =
-      kShape.block_n * (kShape.eight_bit_p ? 3 : 4) / 4 + kSums * kDimV / 2 <=
-      kConsumerRegisters - (kHasConverterGroup || kShape.eight_bit_p ? 32 : 40);
+      !kTwoLevels && kShape.block_n * (kShape.eight_bit_q ? 3 : 4) / 4 + kDimV / 2 <=
+                         kConsumerRegisters - (kHasHelpers || kShape.eight_bit_q ? 32 : 40);
 
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
-  /// holds it and softmax runs beside the products with V (head_dim 64 is slower with it).
-  static constexpr int kVStages = kTwoWeights && kShape.q_stages * kQBytes + kKStages * kKBytes +
-                                                         3 * kVBytes + kLandedBytes + kKeyScaleBytes +
-                                                         kOtherBytes <=
-                                                     kSharedBytes
-                                      ? 3
-                                      : 2;
+  /// holds it and softmax runs beside products (in 16 bits head_dim 64 is slower with it).
+  static constexpr int kVStages =
+      (kTwoWeights || kTwoLevels) && kShape.q_stages * kQBytes + kKStages * kKBytes + 3 * kVBytes +
+                                             kLandedBytes + kKeyScaleBytes + kOtherBytes <=
+                                         kSharedBytes
+          ? 3
+          : 2;
 
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters + kShape.guest_registers +
-                    (kHasConverterGroup ? kConverterRegisters : 0) <=
+                    (kHasHelpers ? kHelperRegisters : 0) <=
                 kThreads / 128 * (65536 / kThreads / 8 * 8));
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
@@ -152,19 +161,19 @@ struct Derived {
                 (kShape.head_dim == 128 && kDimV == 128 && kShape.masked && !kShape.softcap &&
                  !kShape.split && !kShape.eight_bit_kv && !kShape.gathers && !kHasGuests));
   static_assert(!kShape.gathers || (kShape.masked && !kShape.eight_bit_kv && !kHasGuests));
-  static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.eight_bit_p) &&
-                (kShape.eight_bit_p || !kShape.one_level));
-  static_assert(!kShape.eight_bit_p || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
+  static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.one_level));
+  static_assert(!kShape.eight_bit_q || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
   static_assert(kDimV == kShape.head_dim || !kShape.eight_bit_kv);
+  static_assert(!kTwoLevels || (!kShape.turns && !kShape.across_tiles));
 };
 
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,       kShape.head_dim,  D::kDimV,       kShape.masked,       kShape.softcap,
-          kShape.short_tiles, kShape.split,     kShape.cascade, kShape.eight_bit_kv, kShape.eight_bit_q,
-          kShape.eight_bit_p, kShape.one_level, kShape.int8_qk, kShape.gathers,      kShape.block_m,
-          kShape.block_n,     D::kPartRows,     D::kChunkBytes, D::kHandsOver,       launch};
+  return {kShape.dtype,       kShape.head_dim, D::kDimV,       kShape.masked,       kShape.softcap,
+          kShape.short_tiles, kShape.split,    kShape.cascade, kShape.eight_bit_kv, kShape.eight_bit_q,
+          kShape.one_level,   kShape.int8_qk,  kShape.wide,    kShape.gathers,      kShape.block_m,
+          kShape.block_n,     D::kPartRows,    D::kChunkBytes, D::kHandsOver,       launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
@@ -223,6 +232,13 @@ struct KeyScales {
   alignas(16) float scale[Derived<kShape>::kKStages][kShape.block_n];
 };
 
+/// What each consumer thread keeps of Visibility here.
+template <Shape kShape>
+struct Parked {
+  using OfThreads = int[128 * Derived<kShape>::kConsumers];
+  OfThreads end[2], begin[2];
+};
+
 /// Shared memory. Q is [chunks][rows][128 bytes], where a chunk is 64 channels, or 128 in 8 bits. K and V are
 /// [groups of 8 rows][chunks][8 rows][128 bytes], so that one copy brings rows with all their chunks to one
 /// place. V in e4m3 is [channels][128 bytes], a byte for each key, in the order of transpose_tile (convert.cuh).
@@ -249,6 +265,7 @@ struct alignas(1024) SharedMemory {
   [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, Landing<kShape>, Nothing> landing;
   /// Are published together with k.
   [[no_unique_address]] std::conditional_t<kShape.int8_qk, KeyScales<kShape>, Nothing> key_scales;
+  [[no_unique_address]] std::conditional_t<D::kParks, Parked<kShape>, Nothing> parked;
 
   /// Zeroes the rows of Q from `used` on, which no copy writes. Otherwise they may hold NaN, and then every
   /// KV block is weighed twice. All threads call it. Products see the zeros after a barrier of the block.

@@ -65,6 +65,11 @@ struct OnlineSoftmax {
   template <DType kType>
   static constexpr float kLift = kType == DType::kE4m3 ? kE4m3Lift : 0;
 
+  /// Least that the reference of a heavy row moves, in base 2. In e4m3 a row may be heavy by many equal weights, and
+  /// would stay so, block for block.
+  template <DType kType>
+  static constexpr float kLeastMove = kType == DType::kE4m3 ? 1 : 0;
+
   /// kLift - factor * reference; inf while the row has seen no key
   float offset[2] = {INFINITY, INFINITY};
   float sum[2] = {0.0f, 0.0f};
@@ -199,7 +204,8 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) block_sum[h] = part[h][0] + part[h][1];
   }
 
-  /// Moves the reference of the rows that some lane calls heavy to the greatest score so far. `usable`
+  /// Moves the reference of the rows that some lane calls heavy to the greatest score so far, or a little further
+  /// (kLeastMove). `usable`
   /// receives the offsets, 0 where a row has none yet. Older weights shrink by `shrink`.
   template <DType kType, int kCount, class Factor>
   __device__ __forceinline__ void rebase(const float (&s)[kCount], Factor factor, const bool (&heavy)[2],
@@ -216,7 +222,7 @@ struct OnlineSoftmax {
       const bool moves =
           hopper::quad_reduce(heavy[h] ? 1.0f : 0.0f, [](float a, float b) { return a + b; }) > 0.0f;
       const float previous = offset[h];
-      if (moves) offset[h] = fminf(previous, kLift<kType> - block * factor_of(factor, h));
+      if (moves) offset[h] = fminf(previous - kLeastMove<kType>, kLift<kType> - block * factor_of(factor, h));
       // No key seen yet: all weights become 2^-inf = 0, not 2^(inf - inf).
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
       shrink[h] = moves ? hopper::exp2_approx(usable[h] - previous) : 1.0f;
