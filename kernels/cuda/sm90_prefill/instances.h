@@ -27,9 +27,11 @@ struct Maps {
 /// An instance for short tiles is the faster one up to so many keys per sequence.
 inline constexpr int32_t kShortKeys = 2048;
 
-/// An instance for many query rows is the faster one from so many on, counted as tokens times heads: tiles of 192
-/// rows then fill a GPU of 144 multiprocessors twice, and none idles for long at the end.
+/// An instance with tiles of 192 rows is the faster one for launches of so many query rows, counted as tokens times
+/// heads: they fill a GPU of 144 multiprocessors twice, and none idles for long at the end. The longest sequence has
+/// kWideSequenceRows of them per KV head or more: in shorter ones too much of the last tile is empty.
 inline constexpr int64_t kWideRows = 2 * 144 * 192;
+inline constexpr int64_t kWideSequenceRows = 1024;
 
 /// Log2 of the weight that a row's heaviest key has in e4m3, at least. Below 2^-6 e4m3 has fewer digits.
 inline constexpr int kE4m3Lift = 4;
@@ -47,7 +49,7 @@ struct Instance {
   bool eight_bit_q;   ///< q in e4m3, and P
   bool one_level;     ///< for sm90_prefill_one_level
   bool int8_qk;       ///< q and K in int8, V in 16 bits
-  bool wide;          ///< for launches of kWideRows query rows and more
+  bool wide;          ///< for launches of many query rows (kWideRows)
   bool gathers;       ///< for small pages
   int block_m;
   int block_n;
