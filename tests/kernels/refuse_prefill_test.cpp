@@ -1,4 +1,4 @@
-// Which types, widths and caches sm90_prefill accepts and refuses. Calls only host code, without a GPU.
+// Which types, widths and caches sm90_prefill accepts and refuses, and its tiles. Calls only host code, without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,6 +46,12 @@ void make_e4m3(AttentionParams& p) {
   p.dtype_k = p.dtype_v = DType::kE4m3;
 }
 
+void make_all_e4m3(AttentionParams& p) {
+  make_e4m3(p);
+  p.features |= kE4m3Q;
+  p.dtype_q = DType::kE4m3;
+}
+
 void make_contiguous(AttentionParams& p) {
   p.features = (p.features & ~uint64_t{kPagedKv}) | kContiguousKv;
   p.cache_capacity = 64;
@@ -75,6 +81,18 @@ class PrefillOf : public ::testing::Test {
     return kernel_->supports(&op, &context, &message) == KernelStatus::kOk ? "" : message.text;
   }
 
+  /// Rows of a tile for `batch` sequences of `tokens` queries at head_dim 128.
+  int tile_rows(int batch, int tokens, const std::function<void(AttentionParams&)>& change) const {
+    OpParams op{};
+    op.op = Op::kAttention;
+    op.attention = launch_of(128, 128);
+    op.attention.batch = batch;
+    op.attention.max_seqlen_q = tokens;
+    op.attention.total_q = int64_t{batch} * tokens;
+    change(op.attention);
+    return kernel_->tile(&op).rows;
+  }
+
   const std::string_view name_;
   const Kernel* kernel_ = nullptr;
 };
@@ -102,14 +120,7 @@ TEST_F(PrefillOf, WidthsOfKeysAndValues) {
 TEST_F(PrefillOf, KeysInE4m3) {
   for (const int dim : {64, 128, 256}) {
     EXPECT_EQ(refuses(dim, dim, make_e4m3), "") << dim;
-    EXPECT_EQ(refuses(dim, dim,
-                      [](AttentionParams& p) {
-                        make_e4m3(p);
-                        p.features |= kE4m3Q;
-                        p.dtype_q = DType::kE4m3;
-                      }),
-              "")
-        << dim;
+    EXPECT_EQ(refuses(dim, dim, make_all_e4m3), "") << dim;
   }
   EXPECT_THAT(refuses(96, 96, make_e4m3),
               HasSubstr("head_dim 64, 128 or 256 for e4m3 KV required, given 96"));
@@ -186,6 +197,19 @@ TEST_F(PrefillOf, PagesOfAnySize) {
               HasSubstr("window_left of 7 or more, or -1, required for head_dim 64 with e4m3 KV, given 6"));
   EXPECT_THAT(refuses(96, 96, pages_of(1)), HasSubstr("block_size a multiple of 8 required for"));
   EXPECT_THAT(refuses(128, 128, pages_of(1, 20)), HasSubstr("softcap"));
+}
+
+TEST_F(PrefillOf, TilesOfManyRowsInE4m3) {
+  EXPECT_EQ(tile_rows(8, 2048, make_all_e4m3), 192);
+  EXPECT_EQ(tile_rows(1, 2048, make_all_e4m3), 128);  // fewer rows than two rounds of tiles
+  EXPECT_EQ(tile_rows(64, 512, make_all_e4m3), 128);  // the last tiles of sequences would be half empty
+  EXPECT_EQ(tile_rows(8, 2048, make_e4m3), 128);
+  EXPECT_EQ(tile_rows(64, 512,
+                      [](AttentionParams& p) {
+                        make_all_e4m3(p);
+                        p.num_heads_kv = kHeads / 4;  // four heads share a tile
+                      }),
+            192);
 }
 
 TEST_F(PrefillOf, ContiguousCaches) {

@@ -60,7 +60,7 @@ TEST(NcuCsv, SummaryHoldsTrafficAgainstTheModel) {
   EXPECT_THAT(text, HasSubstr("tensor pipe  71.2 % busy; occupancy 18.5 % of 18.8 %; L2 hits 12.5 %"));
   EXPECT_THAT(text, HasSubstr("stalls       long_scoreboard 75 %, barrier 25 %"));
   EXPECT_THAT(text, HasSubstr("a launch: 28.00 us, 552.1 MB of DRAM traffic, 1.10 times the least that the "
-                              "model says (500.0 MB)"));
+                              "model says (500.0 MB)\nncu emptied the caches of data and left the code"));
 }
 
 TEST(NcuCsv, ANameInAnUnnamedNamespaceIsWhole) {

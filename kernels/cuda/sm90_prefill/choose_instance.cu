@@ -62,8 +62,9 @@ const Instance* find_instance(const AttentionParams& p, bool one_level) {
   const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
                       (p.features & kPagedKv) != 0;
   const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
-  const bool wide = p.total_q * p.num_heads_q >= kWideRows &&
-                    int64_t{p.max_seqlen_q} * (p.num_heads_q / p.num_heads_kv) >= kWideSequenceRows;
+  const bool wide =
+      p.total_q * p.num_heads_q >= kWideRows &&
+      (!p.causal || int64_t{p.max_seqlen_q} * (p.num_heads_q / p.num_heads_kv) >= kWideSequenceRows);
   const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
     if (!fits(*i, p, one_level) || i->split || (masked && !i->masked) || (i->short_tiles && !short_tiles) ||

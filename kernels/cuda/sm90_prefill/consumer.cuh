@@ -48,7 +48,7 @@ class Consumer {
         thread_row_(64 * consumer + 16 * (threadIdx.x / 32 % 4) + lane_ / 4) {}
 
   /// Runs for the life of the block: a pipeline over the KV blocks of all its tiles. Each step computes S of
-  /// one block and O += P V of the previous one. At a tile's start these two belong to two tiles.
+  /// one block and O += P V of the previous one. With across_tiles these belong to two tiles at a tile's start.
   __device__ __forceinline__ void run() {
     WorkItem item;
     if (!next_tile(item)) return;

@@ -28,13 +28,19 @@ struct Maps {
 inline constexpr int32_t kShortKeys = 2048;
 
 /// An instance with tiles of 192 rows is the faster one for launches of so many query rows, counted as tokens times
-/// heads: they fill a GPU of 144 multiprocessors twice, and none idles for long at the end. The longest sequence has
-/// kWideSequenceRows of them per KV head or more: in shorter ones too much of the last tile is empty.
+/// heads: they fill a GPU of 144 multiprocessors twice, and none idles for long at the end. Under a causal mask the
+/// longest sequence has kWideSequenceRows of them per KV head or more: in shorter ones too much of the last tile is
+/// empty.
 inline constexpr int64_t kWideRows = 2 * 144 * 192;
 inline constexpr int64_t kWideSequenceRows = 1024;
+inline constexpr int kNarrowTileRows = 128;  ///< of the instance that runs otherwise
 
-/// Log2 of the weight that a row's heaviest key has in e4m3, at least. Below 2^-6 e4m3 has fewer digits.
+/// Log2 of the weight in e4m3 of the greatest score of a row's first KV block. Below 2^-6 e4m3 has fewer digits.
 inline constexpr int kE4m3Lift = 4;
+
+/// The least weight in e4m3 of a row's heaviest key. A lane's 32 keys are heavy only if one weighs more than 448 / 32
+/// = 14, and the reference then moves to the greatest score, or by a factor of 2 (OnlineSoftmax).
+inline constexpr int kE4m3LeastWeight = 7;
 
 struct Instance {
   DType dtype;
@@ -49,7 +55,7 @@ struct Instance {
   bool eight_bit_q;   ///< q in e4m3, and P
   bool one_level;     ///< for sm90_prefill_one_level
   bool int8_qk;       ///< q and K in int8, V in 16 bits
-  bool wide;          ///< for launches of many query rows (kWideRows)
+  bool wide;          ///< for launches of many query rows, in long sequences (kWideRows)
   bool gathers;       ///< for small pages
   int block_m;
   int block_n;

@@ -1,4 +1,5 @@
-// The attention kernel: one block per multiprocessor, a warpgroup of producers and two or three of consumers.
+// The attention kernel: one block per multiprocessor, a warpgroup of producers, two or three of consumers and, in
+// some instances, one of warps that convert or gather tiles.
 #pragma once
 
 #include <cuda.h>

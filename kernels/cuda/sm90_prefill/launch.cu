@@ -173,7 +173,7 @@ Numerics numerics(const OpParams* op) {
   n.p_type = p.dtype_q == DType::kE4m3 ? DType::kE4m3 : DType::kFp16;
   if (p.dtype_q != DType::kE4m3) return n;
   n.mma_roundoff = kE4m3Roundoff;
-  n.p_scale = 1 << kE4m3Lift;
+  n.p_scale = kE4m3LeastWeight;
   return n;
 }
 

@@ -38,9 +38,11 @@ inline int num_head_tiles(const Instance& instance, const AttentionParams& p) {
   return p.num_heads_q / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
 }
 
-/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences.
+/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences. Counted in tiles of the
+/// fewest rows, so that a workspace for many queries is enough for fewer, whichever instances run.
 inline int64_t max_items(const Instance& instance, const AttentionParams& p) {
-  return p.total_q / tokens_per_tile(instance, p) + p.batch;
+  const int rows = instance.wide ? kNarrowTileRows : instance.block_m;
+  return p.total_q / (rows / heads_per_tile(p.num_heads_q, p.num_heads_kv, rows)) + p.batch;
 }
 
 /// Device bytes for the schedule of a launch and, if the instance splits, for partial states.

@@ -32,7 +32,7 @@ struct Shape {
   bool eight_bit_q = false;   ///< q in e4m3, and P and both products too; requires eight_bit_kv
   bool one_level = false;     ///< P V sums over all keys in the matrix unit; requires eight_bit_q
   bool int8_qk = false;       ///< q and K in int8 and Q K^T too, V in 16 bits (key_scales.cuh)
-  bool wide = false;          ///< for launches of many query rows (kWideRows)
+  bool wide = false;          ///< for launches of many query rows, in long sequences (kWideRows)
   bool gathers = false;       ///< for small pages: several warps load K and V, also row by row (gather.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
@@ -119,7 +119,7 @@ struct Derived {
   static constexpr int kLandedBytes =
       kShape.eight_bit_kv ? kLandedStages * (kPartBytes<true> + (kConvertsK ? kPartBytes<false> : 0)) : 0;
   static constexpr int kKeyScaleBytes = kShape.int8_qk ? kKStages * kShape.block_n * 4 : 0;
-  static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
+  static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs; without Parked
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
   // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. With more, the block waits for
@@ -139,7 +139,8 @@ struct Derived {
                          kConsumerRegisters - (kHasHelpers || kShape.eight_bit_q ? 32 : 40);
 
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
-  /// holds it and softmax runs beside products (in 16 bits head_dim 64 is slower with it).
+  /// holds it and softmax runs beside products of its own or other warpgroups (in 16 bits head_dim 64 is
+  /// slower with it).
   static constexpr int kVStages =
       (kTwoWeights || kTwoLevels) && kShape.q_stages * kQBytes + kKStages * kKBytes + 3 * kVBytes +
                                              kLandedBytes + kKeyScaleBytes + kOtherBytes <=

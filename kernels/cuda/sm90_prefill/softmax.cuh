@@ -57,8 +57,8 @@ __device__ __forceinline__ float factor_of(float factor, int) { return factor; }
 /// a block's weights come out too heavy. That spares nearly every block the search for its maximum, the
 /// exchange between lanes and the rescaling of O. Each row decides by its own scores alone.
 struct OnlineSoftmax {
-  /// Most that a lane's weights of a row and KV block may sum to; a row with more is *heavy*. Far below the
-  /// greatest fp16, and e4m3's greatest.
+  /// Most that a lane's weights of a row and KV block may sum to; a row with more is *heavy*. 1,024 is far below
+  /// the greatest fp16; 448 is the greatest e4m3, so no weight exceeds it.
   template <DType kType>
   static constexpr float kHeaviest = kType == DType::kE4m3 ? 448.0f : 1024.0f;
   /// Log2 of the weight of the reference.
@@ -100,7 +100,7 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) {
       const float block = hopper::quad_reduce(fmaxf(block_max[h][0], block_max[h][1]),
                                               [](float a, float b) { return fmaxf(a, b); });
-      offset[h] = kLift<kType> - block * factor_of(factor, h);
+      offset[h] = offset_of<kType>(block, factor_of(factor, h));
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
     }
     float part[2][2] = {};
@@ -143,7 +143,7 @@ struct OnlineSoftmax {
       rebase<kType>(s, factor, heavy, usable, shrink);
       weigh<kType>(weights, s, factor, usable, block_sum);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) sum[h] *= shrink[h];
+      for (int h = 0; h < 2; ++h) sum[h] = __fmul_rn(sum[h], shrink[h]);
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) sum[h] += block_sum[h];
@@ -159,7 +159,7 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) {
       float total = hopper::quad_reduce(sum[h], [](float a, float b) { return a + b; });
       if (sink[h] != -INFINITY) total += hopper::exp2_approx(fmaf(sink[h], kLog2E, offset[h]));
-      const bool empty = total == 0.0f;  // the key of the reference alone weighs 1; NaN stays NaN
+      const bool empty = total == 0.0f;  // the key of the reference alone weighs 1 or more; NaN stays NaN
       normaliser[h] = empty ? 0.0f : hopper::reciprocal_approx(total);
       lse[h] = empty ? -INFINITY : (__log2f(total) - offset[h]) * kLn2;
       // No key seen, or keys of no weight beside the sink.
@@ -180,6 +180,13 @@ struct OnlineSoftmax {
     } else {
       weights[i / 8][i % 8 / 2] = hopper::pack_pair<kType>(low, high);
     }
+  }
+
+  /// The offset of the reference `score`. Where an expression is written out as one instruction, as here, the
+  /// compiler has no choice, and instances with other tiles give the same bits.
+  template <DType kType>
+  __device__ __forceinline__ static float offset_of(float score, float factor) {
+    return fmaf(-score, factor, kLift<kType>);
   }
 
   static constexpr int kGroup = 16;  ///< scores of a thread for 32 keys
@@ -205,8 +212,7 @@ struct OnlineSoftmax {
   }
 
   /// Moves the reference of the rows that some lane calls heavy to the greatest score so far, or a little further
-  /// (kLeastMove). `usable`
-  /// receives the offsets, 0 where a row has none yet. Older weights shrink by `shrink`.
+  /// (kLeastMove). `usable` receives the offsets, 0 where a row has none yet. Older weights shrink by `shrink`.
   template <DType kType, int kCount, class Factor>
   __device__ __forceinline__ void rebase(const float (&s)[kCount], Factor factor, const bool (&heavy)[2],
                                          float (&usable)[2], float (&shrink)[2]) {
@@ -222,7 +228,8 @@ struct OnlineSoftmax {
       const bool moves =
           hopper::quad_reduce(heavy[h] ? 1.0f : 0.0f, [](float a, float b) { return a + b; }) > 0.0f;
       const float previous = offset[h];
-      if (moves) offset[h] = fminf(previous - kLeastMove<kType>, kLift<kType> - block * factor_of(factor, h));
+      if (moves)
+        offset[h] = fminf(previous - kLeastMove<kType>, offset_of<kType>(block, factor_of(factor, h)));
       // No key seen yet: all weights become 2^-inf = 0, not 2^(inf - inf).
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
       shrink[h] = moves ? hopper::exp2_approx(usable[h] - previous) : 1.0f;
@@ -234,7 +241,7 @@ struct OnlineSoftmax {
 template <int kCount>
 __device__ __forceinline__ void rescale(float (&o)[kCount], const float (&shrink)[2]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) o[i] *= shrink[row_of(i)];
+  for (int i = 0; i < kCount; ++i) o[i] = __fmul_rn(o[i], shrink[row_of(i)]);
 }
 
 }  // namespace attnbench::sm90_prefill
