@@ -229,7 +229,8 @@ std::string ncu_summary(const std::vector<NcuLaunch>& kernels, double model_byte
     out += fmt::format(", {} times the least that the model says ({})", digits(bytes / all / model_bytes, 3),
                        bytes_text(model_bytes));
   }
-  return out + "\nncu emptied the caches of data and left the code: do not compare these durations with run's\n";
+  return out +
+         "\nncu emptied the caches of data and left the code: do not compare these durations with run's\n";
 }
 
 }  // namespace attnbench
