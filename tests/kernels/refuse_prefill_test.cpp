@@ -212,6 +212,25 @@ TEST_F(PrefillOf, TilesOfManyRowsInE4m3) {
             192);
 }
 
+TEST_F(PrefillOf, AWorkspaceForManyQueriesIsEnoughForFewer) {
+  const LaunchContext context{.compute_capability = 90, .multiprocessors = 132};
+  for (const int group : {1, 7, 48}) {
+    OpParams op{};
+    op.op = Op::kAttention;
+    op.attention = launch_of(128, 128);
+    make_all_e4m3(op.attention);
+    op.attention.num_heads_q = group * kHeads;
+    op.attention.max_seqlen_q = 1 << 20;
+    std::size_t least = 0;
+    for (int64_t tokens = 1; tokens < 20'000; tokens += 13) {
+      op.attention.total_q = tokens;
+      const std::size_t bytes = kernel_->workspace_bytes(&op, &context);
+      EXPECT_GE(bytes, least) << group << " heads per KV head, " << tokens << " tokens";
+      least = bytes;
+    }
+  }
+}
+
 TEST_F(PrefillOf, ContiguousCaches) {
   EXPECT_EQ(refuses(128, 128, make_contiguous), "");
   EXPECT_EQ(refuses(192, 128, make_contiguous), "");

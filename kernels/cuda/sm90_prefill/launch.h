@@ -1,6 +1,8 @@
 // Host side of a launch with a given instance. The kernel of sm90_prefill.h also chooses the instance.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/contract/kernel.h"
 #include "kernels/cuda/sm90_prefill/instances.h"
 
@@ -38,11 +40,15 @@ inline int num_head_tiles(const Instance& instance, const AttentionParams& p) {
   return p.num_heads_q / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
 }
 
-/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences. Counted in tiles of the
-/// fewest rows, so that a workspace for many queries is enough for fewer, whichever instances run.
+/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences. For a wide instance also
+/// one for the tiles that run otherwise, so that a workspace for many queries is enough for fewer.
 inline int64_t max_items(const Instance& instance, const AttentionParams& p) {
-  const int rows = instance.wide ? kNarrowTileRows : instance.block_m;
-  return p.total_q / (rows / heads_per_tile(p.num_heads_q, p.num_heads_kv, rows)) + p.batch;
+  int tokens = tokens_per_tile(instance, p);
+  if (instance.wide) {
+    const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, kNarrowTileRows);
+    tokens = std::min(tokens, kNarrowTileRows / heads);
+  }
+  return p.total_q / tokens + p.batch;
 }
 
 /// Device bytes for the schedule of a launch and, if the instance splits, for partial states.
