@@ -42,14 +42,13 @@ bool cascade_pays(const Instance& instance, const AttentionParams& p) {
 /// Whether `instance` loads pages of `p`'s size. One warp keeps up with copies of 16 rows, but not of 8.
 bool fits_pages(const Instance& instance, const AttentionParams& p) {
   if (instance.gathers) return (p.features & kPagedKv) != 0 && p.block_size % (2 * hopper::kGroupRows) != 0;
-  return !has_small_pages(p);
+  return !has_row_pages(p);
 }
 
 /// Whether `instance` has the types, the head_dim, the softcap and the way to load pages of `p`.
 bool fits(const Instance& instance, const AttentionParams& p, bool one_level = false) {
   return instance.one_level == one_level && instance.dtype == p.dtype_out &&
-         instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
-         instance.eight_bit_q == (p.dtype_q == DType::kE4m3) &&
+         instance.e4m3_kv == (p.dtype_k == DType::kE4m3) && instance.e4m3_q == (p.dtype_q == DType::kE4m3) &&
          instance.int8_qk == (p.dtype_k == DType::kInt8) && instance.int8_qk == (p.dtype_q == DType::kInt8) &&
          instance.head_dim == p.head_dim && instance.head_dim_v == p.head_dim_v &&
          instance.softcap == (p.softcap > 0.0f) && fits_pages(instance, p);

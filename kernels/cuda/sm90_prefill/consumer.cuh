@@ -75,7 +75,7 @@ class Consumer {
   using Weights = uint32_t[kShape.block_n / D::kStepKeys][4];
   using QTile = hopper::SwizzledTile<D::kAtomBytes, D::kChunkBytes>;
   using KTile = hopper::SwizzledTile<D::kKGroupBytes, D::kChunkBytes>;
-  using VTile = std::conditional_t<kShape.eight_bit_q, hopper::SwizzledTile<>,
+  using VTile = std::conditional_t<kShape.e4m3_q, hopper::SwizzledTile<>,
                                    hopper::SwizzledTile<D::kVGroupBytes, D::kChunkBytes>>;
 
   __device__ __forceinline__ void await_k() { smem_.k_ring.await_full(k_); }
@@ -145,11 +145,11 @@ class Consumer {
     tile_ ^= 1;
     if (lane_ == 0) {
       own_rows(tile_) = rows;
-      if constexpr (kShape.eight_bit_kv) own_scales(tile_) = smem_.landing.scales[q_.stage()];
+      if constexpr (kShape.e4m3_kv) own_scales(tile_) = smem_.landing.scales[q_.stage()];
     }
     __syncwarp();
     // The shuffle tells the compiler that the factor is the same in all lanes, so it takes no register.
-    if constexpr (kShape.eight_bit_kv)
+    if constexpr (kShape.e4m3_kv)
       score_factor_ = __shfl_sync(~0u, p_.score_factor * own_scales(tile_).score, 0);
     if constexpr (kShape.int8_qk) {
       int8_.factors = factors_of(int8_.scales, p_.score_factor);
@@ -192,18 +192,18 @@ class Consumer {
   __device__ __forceinline__ auto score_factor() const {
     if constexpr (kShape.int8_qk) {
       return int8_.factors;
-    } else if constexpr (kShape.eight_bit_kv && !kShape.softcap) {
+    } else if constexpr (kShape.e4m3_kv && !kShape.softcap) {
       return score_factor_;
     } else {
       return p_.score_factor;
     }
   }
   __device__ __forceinline__ float tanh_factor() const {
-    if constexpr (kShape.eight_bit_kv) return p_.tanh_factor * own_scales(tile_).score;
+    if constexpr (kShape.e4m3_kv) return p_.tanh_factor * own_scales(tile_).score;
     return p_.tanh_factor;
   }
   __device__ __forceinline__ float out_factor(int tile) const {
-    if constexpr (kShape.eight_bit_kv) return own_scales(tile).out;
+    if constexpr (kShape.e4m3_kv) return own_scales(tile).out;
     return 1.0f;
   }
 
@@ -214,7 +214,7 @@ class Consumer {
   }
   __device__ __forceinline__ KTile k_tile() const { return {smem_.k[k_.stage()], 0}; }
   __device__ __forceinline__ VTile v_tile() const {
-    return {smem_.v[v_.stage()], kShape.eight_bit_q ? 0 : D::kAtomBytes};
+    return {smem_.v[v_.stage()], kShape.e4m3_q ? 0 : D::kAtomBytes};
   }
 
   /// Prepares for the next products with K: in int8 they add to a start value.
@@ -255,7 +255,7 @@ class Consumer {
 #pragma unroll
     for (int i = 0; i < kShape.block_n / D::kStepKeys; ++i) {
       hopper::Wgmma<D::kDimV>::template from_registers<D::kMath>(
-          o, weights[i], v.at(i * (kShape.eight_bit_q ? D::kStepKeys : 2 * D::kVGroupBytes)),
+          o, weights[i], v.at(i * (kShape.e4m3_q ? D::kStepKeys : 2 * D::kVGroupBytes)),
           i > 0 ? 1 : accumulate_);
     }
     hopper::wgmma_commit();
@@ -471,7 +471,7 @@ class Consumer {
   int n_begin_;         ///< last KV block of their tile
   int tile_ = 0;        ///< which of own_rows() belongs to that tile
   int accumulate_ = 0;  ///< 0: the next products with V overwrite O
-  float score_factor_;  ///< of the current tile, with eight_bit_kv and without softcap
+  float score_factor_;  ///< of the current tile, with e4m3_kv and without softcap
   [[no_unique_address]] std::conditional_t<kShape.int8_qk, Int8State, Nothing> int8_;
   Visibility<kShape> visibility_;
   OnlineSoftmax softmax_;

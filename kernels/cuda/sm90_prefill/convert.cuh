@@ -26,8 +26,7 @@ class Converter {
   static constexpr int kStep = D::kProducerRegisters < 40 ? 1024 : 2048;
   static constexpr int kPartBytes = D::template kPartBytes<true>;  // K's rows are as wide
   static constexpr float kLeastDescale = 1e-30f;
-  static constexpr uint32_t kSigns =
-      kShape.eight_bit_q ? 0x80808080u : 0x80008000u;  ///< of queries in a word
+  static constexpr uint32_t kSigns = kShape.e4m3_q ? 0x80808080u : 0x80008000u;  ///< of queries in a word
 
  public:
   __device__ __forceinline__ Converter(const KernelParams& p, SharedMemory<kShape>& smem, int warp, int lane)
@@ -66,7 +65,7 @@ class Converter {
       q_.advance();
 #pragma unroll 1
       for (int tiles = item.n_end - item.n_begin; tiles > 0; --tiles) {
-        if constexpr (kShape.eight_bit_q) {
+        if constexpr (kShape.e4m3_q) {
           transpose_tile();
         } else if (warp_ % 2 == 1) {
           widen_tile(smem_.landing.v_ring, smem_.landed_v.parts, smem_.v_ring, smem_.v, warp_ / 2);
@@ -112,7 +111,7 @@ class Converter {
 
   /// Makes the factor of a tile's scores positive, and 16-bit queries fp16: this warp's share, in place.
   __device__ __forceinline__ void convert_queries(uint32_t q, uint32_t signs) const {
-    constexpr DType kFrom = kShape.eight_bit_q ? DType::kFp16 : kShape.dtype;  // fp16: as they are
+    constexpr DType kFrom = kShape.e4m3_q ? DType::kFp16 : kShape.dtype;  // fp16: as they are
     if (kFrom == DType::kFp16 && signs == 0) return;
     constexpr int kShare = D::kQBytes / D::kConverters;
     const uint32_t units = q + warp_ * kShare + lane_ * 16;

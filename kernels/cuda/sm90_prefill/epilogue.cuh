@@ -108,7 +108,7 @@ __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows
   }
   float normaliser[2], lse[2];
   softmax.finish(normaliser, lse, sink);
-  if constexpr (kShape.eight_bit_kv) {
+  if constexpr (kShape.e4m3_kv) {
 #pragma unroll
     for (float& n : normaliser) n *= factor;
   }

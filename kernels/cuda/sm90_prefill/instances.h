@@ -46,17 +46,17 @@ struct Instance {
   DType dtype;
   int head_dim;
   int head_dim_v;
-  bool masked;        ///< handles causal and windows
-  bool softcap;       ///< applies softcap, always
-  bool short_tiles;   ///< for launches without a window and with at most kShortKeys keys per sequence
-  bool split;         ///< for launches of few tiles, which it may split
-  bool cascade;       ///< for launches whose sequences share keys
-  bool eight_bit_kv;  ///< K and V in e4m3
-  bool eight_bit_q;   ///< q in e4m3, and P
-  bool one_level;     ///< for sm90_prefill_one_level
-  bool int8_qk;       ///< q and K in int8, V in 16 bits
-  bool wide;          ///< for launches of many query rows, in long sequences (kWideRows)
-  bool gathers;       ///< for small pages
+  bool masked;       ///< handles causal and windows
+  bool softcap;      ///< applies softcap, always
+  bool short_tiles;  ///< for launches without a window and with at most kShortKeys keys per sequence
+  bool split;        ///< for launches of few tiles, which it may split
+  bool cascade;      ///< for launches whose sequences share keys
+  bool e4m3_kv;      ///< K and V in e4m3
+  bool e4m3_q;       ///< q in e4m3, and P
+  bool one_level;    ///< for sm90_prefill_one_level
+  bool int8_qk;      ///< q and K in int8, V in 16 bits
+  bool wide;         ///< for launches of many query rows, in long sequences (kWideRows)
+  bool gathers;      ///< for small pages
   int block_m;
   int block_n;
   int part_rows;    ///< most keys per copy

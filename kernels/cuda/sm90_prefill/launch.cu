@@ -77,7 +77,7 @@ hopper::Plans::Plan required_plan(const Layout& layout, const LaunchContext& con
 
 /// Keys per copy: as many as possible where pages allow it, else the largest power of two that divides both.
 int32_t box_rows(const Instance& instance, const AttentionParams& p) {
-  if ((p.features & kPagedKv) == 0 || has_small_pages(p)) return instance.part_rows;
+  if ((p.features & kPagedKv) == 0 || has_row_pages(p)) return instance.part_rows;
   int32_t rows = 1;
   while (instance.part_rows % (2 * rows) == 0 && p.block_size % (2 * rows) == 0) rows *= 2;
   return rows;
@@ -136,7 +136,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   }
   if (const KernelStatus s = check_int8(p, message); s != KernelStatus::kOk) return s;
   const Instance* instance = find_instance(p);
-  if (instance == nullptr && has_small_pages(p) &&
+  if (instance == nullptr && has_row_pages(p) &&
       ((p.features & kE4m3Kv) || p.softcap > 0.0f ||
        (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256))) {
     return unsupported(
@@ -302,7 +302,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 
-  if (has_small_pages(p)) {
+  if (has_row_pages(p)) {
     k.gathered = {gathered_rows(p, p.k, k.k_rows, p.k_stride_token, p.k_stride_head),
                   gathered_rows(p, p.v, k.v_rows, p.v_stride_token, p.v_stride_head)};
   }

@@ -223,7 +223,7 @@ struct KernelParams {
     GatheredRows k, v;
   } gathered;  ///< for instances with Shape::gathers, where pages do not consist of groups of 8 rows
 
-  DescaleParams descales;  ///< for instances with Shape::eight_bit_kv or Shape::int8_qk
+  DescaleParams descales;  ///< for instances with Shape::e4m3_kv or Shape::int8_qk
 };
 
 /// Token of a tile's row: row / heads_per_tile by multiplication, exact while row * heads_per_tile < 2^16.

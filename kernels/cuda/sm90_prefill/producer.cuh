@@ -143,7 +143,7 @@ class KvLoader {
   }
 
   __device__ __forceinline__ void load_v(const KvBox& box, int expired, int kv_head) {
-    if constexpr (kShape.eight_bit_kv) {
+    if constexpr (kShape.e4m3_kv) {
       load_tile<true>(smem_.landing.v_ring, v_, smem_.landed_v.parts, maps_.v, p_.v_rows, kv_head, box,
                       expired);
     } else {
@@ -263,7 +263,7 @@ class KvLoader {
   const int boxes_;     ///< copies of a part, each of all its chunks
   const int lane_row_;  ///< row in the tile of this lane's copy
   hopper::RingPlace<D::kConvertsK ? D::kLandedStages : D::kKStages> k_;
-  hopper::RingPlace<kShape.eight_bit_kv ? D::kLandedStages : D::kVStages> v_;
+  hopper::RingPlace<kShape.e4m3_kv ? D::kLandedStages : D::kVStages> v_;
   PagesBefore pages_;
 };
 
@@ -296,7 +296,7 @@ __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kSh
 /// The barrier on which a tile of queries arrives from the copy engine.
 template <Shape kShape>
 __device__ __forceinline__ hopper::Mbarrier& landed_queries(SharedMemory<kShape>& smem, uint32_t stage) {
-  if constexpr (kShape.eight_bit_kv) {
+  if constexpr (kShape.e4m3_kv) {
     return smem.landing.q_full[stage];
   } else {
     return smem.q_ring.full[stage];

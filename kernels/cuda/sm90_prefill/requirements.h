@@ -11,8 +11,8 @@ inline int64_t token_bytes(const AttentionParams& p) {
   return static_cast<int64_t>(p.head_dim * dtype_size(p.dtype_k) + p.head_dim_v * dtype_size(p.dtype_v));
 }
 
-/// Whether pages are too small for copies of 8 rows, or of another number of rows.
-inline bool has_small_pages(const AttentionParams& p) {
+/// Whether rows must be copied one by one, because pages are no whole groups of 8 rows.
+inline bool has_row_pages(const AttentionParams& p) {
   return (p.features & kPagedKv) != 0 && p.block_size % hopper::kGroupRows != 0;
 }
 
@@ -33,7 +33,7 @@ inline KernelStatus check_int8(const AttentionParams& p, KernelMessage* message)
     return unsupported("sm90_prefill: softcap 0 required for K in int8, given %g",
                        static_cast<double>(p.softcap));
   }
-  if (has_small_pages(p)) {
+  if (has_row_pages(p)) {
     return unsupported("sm90_prefill: block_size a multiple of 8 required for K in int8, given %d",
                        p.block_size);
   }

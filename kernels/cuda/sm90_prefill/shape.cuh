@@ -24,16 +24,16 @@ struct Shape {
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
       false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
-  bool across_tiles = true;   ///< a tile's first S is computed beside the last O of the previous tile
-  bool split = false;         ///< tiles may be split (split.h)
-  bool cascade = false;       ///< keys that all sequences share are read once (cascade.h); requires split
-  int head_dim_v = 0;         ///< channels of V and O, if not head_dim
-  bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
-  bool eight_bit_q = false;   ///< q in e4m3, and P and both products too; requires eight_bit_kv
-  bool one_level = false;     ///< P V sums over all keys in the matrix unit; requires eight_bit_q
-  bool int8_qk = false;       ///< q and K in int8 and Q K^T too, V in 16 bits (key_scales.cuh)
-  bool wide = false;          ///< for launches of many query rows, in long sequences (kWideRows)
-  bool gathers = false;       ///< for small pages: several warps load K and V, also row by row (gather.cuh)
+  bool across_tiles = true;  ///< a tile's first S is computed beside the last O of the previous tile
+  bool split = false;        ///< tiles may be split (split.h)
+  bool cascade = false;      ///< keys that all sequences share are read once (cascade.h); requires split
+  int head_dim_v = 0;        ///< channels of V and O, if not head_dim
+  bool e4m3_kv = false;      ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
+  bool e4m3_q = false;       ///< q in e4m3, and P and both products too; requires e4m3_kv
+  bool one_level = false;    ///< P V sums over all keys in the matrix unit; requires e4m3_q
+  bool int8_qk = false;      ///< q and K in int8 and Q K^T too, V in 16 bits (key_scales.cuh)
+  bool wide = false;         ///< for launches of many query rows, in long sequences (kWideRows)
+  bool gathers = false;      ///< for small pages: several warps load K and V, also row by row (gather.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
   int guest_registers = 0;
@@ -51,21 +51,19 @@ struct Derived {
   static constexpr bool kHandsOver = kShape.cascade && kHasGuests;
   /// Warps that convert e4m3 tiles. Widening binds them, so four are faster. But a product with 256 columns needs more
   /// registers than ptxas has for a block of 512 threads (C7602).
-  static constexpr int kConverters = !kShape.eight_bit_kv                            ? 0
-                                     : kShape.head_dim == 128 && !kShape.eight_bit_q ? 4
-                                                                                     : 2;
+  static constexpr int kConverters = !kShape.e4m3_kv ? 0 : kShape.head_dim == 128 && !kShape.e4m3_q ? 4 : 2;
   /// Warps that load small pages; four where registers allow.
   static constexpr int kGatherers = !kShape.gathers ? 0 : kShape.head_dim == 128 ? 4 : 2;
   /// Whether these are a warpgroup of their own. Otherwise they are two warps of the producers'.
   static constexpr bool kHasHelpers = kConverters == 4 || kGatherers == 4;
-  static constexpr bool kConvertsK = kShape.eight_bit_kv && !kShape.eight_bit_q;      ///< V always
+  static constexpr bool kConvertsK = kShape.e4m3_kv && !kShape.e4m3_q;                ///< V always
   static constexpr int kTileConverters = kConvertsK ? kConverters / 2 : kConverters;  ///< that share a tile
   /// Warps that take items beside the first producer: they load K and V in its place, or load the scales of K.
   static constexpr int kFollowers = kShape.int8_qk ? 1 : kGatherers;
   /// Whether P V sums in two levels: e4m3 products sum with some 14 bits, so each KV block has a sum of its own, which
   /// is added to the fp32 sum over all of them. Then a warpgroup computes nothing beside its own products: the other
   /// warpgroups do. So registers suffice for long KV blocks.
-  static constexpr bool kTwoLevels = kShape.eight_bit_q && !kShape.one_level;
+  static constexpr bool kTwoLevels = kShape.e4m3_q && !kShape.one_level;
   /// Whether the sums of a KV block take the registers of its scores, for as many channels at a time as there are keys.
   static constexpr bool kSumsInScores = kTwoLevels && kDimV % kShape.block_n == 0;
   /// Whether consumers keep what they seldom need in shared memory, because registers do not suffice.
@@ -75,11 +73,10 @@ struct Derived {
   static constexpr int kConsumerWarps = 4 * kConsumers;
   /// A chunk is a swizzled row: 128 bytes, or 64 where 128 do not divide the rows of K and V (head_dim 96; 64 in
   /// e4m3).
-  static constexpr int kChunkBytes =
-      kShape.head_dim * (kShape.eight_bit_kv ? 1 : 2) % hopper::kChunkBytes == 0 ? hopper::kChunkBytes
-                                                                                 : hopper::kChunkBytes / 2;
-  static constexpr int kChunks =
-      kShape.head_dim * (kShape.eight_bit_q || kShape.int8_qk ? 1 : 2) / kChunkBytes;
+  static constexpr int kChunkBytes = kShape.head_dim * (kShape.e4m3_kv ? 1 : 2) % hopper::kChunkBytes == 0
+                                         ? hopper::kChunkBytes
+                                         : hopper::kChunkBytes / 2;
+  static constexpr int kChunks = kShape.head_dim * (kShape.e4m3_q || kShape.int8_qk ? 1 : 2) / kChunkBytes;
   static constexpr int kChunksV = kDimV * 2 / kChunkBytes;
   static constexpr int kQChunkBytes = kShape.block_m * kChunkBytes;
   static constexpr int kAtomBytes = hopper::kGroupRows * kChunkBytes;
@@ -89,35 +86,30 @@ struct Derived {
   static constexpr int kKBytes = kShape.block_n / hopper::kGroupRows * kKGroupBytes;
   /// V, or V^T with a row of 128 bytes for each channel.
   static constexpr int kVBytes =
-      kShape.eight_bit_q ? kDimV * hopper::kChunkBytes : kShape.block_n / hopper::kGroupRows * kVGroupBytes;
-  static constexpr DType kWide = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
-  static constexpr DType kScoreMath = kShape.eight_bit_q ? DType::kE4m3
-                                      : kShape.int8_qk   ? DType::kInt8
-                                                         : kWide;              ///< of Q K^T
-  static constexpr DType kMath = kShape.eight_bit_q ? DType::kE4m3 : kWide;  ///< of P V
-  static constexpr int kStepKeys = kShape.eight_bit_q ? 32 : 16;             ///< of one instruction of P V
+      kShape.e4m3_q ? kDimV * hopper::kChunkBytes : kShape.block_n / hopper::kGroupRows * kVGroupBytes;
+  static constexpr DType kWideType = kShape.e4m3_kv ? DType::kFp16 : kShape.dtype;
+  static constexpr DType kScoreMath = kShape.e4m3_q    ? DType::kE4m3
+                                      : kShape.int8_qk ? DType::kInt8
+                                                       : kWideType;         ///< of Q K^T
+  static constexpr DType kMath = kShape.e4m3_q ? DType::kE4m3 : kWideType;  ///< of P V
+  static constexpr int kStepKeys = kShape.e4m3_q ? 32 : 16;                 ///< of one instruction of P V
 
   // A tile of K or V as it is loaded: in kParts parts of neighbouring rows. Where tiles are widened, each part has
   // its own buffer. e4m3 rows have half as many chunks. Two parts in two buffers hide the latency of a copy where
   // shared memory has no room for two tiles more. Where several warps load tiles, each loads a part.
-  static constexpr int kParts = kGatherers > 0                               ? kGatherers
-                                : kShape.eight_bit_kv && !kShape.eight_bit_q ? 2
-                                                                             : 1;
+  static constexpr int kParts = kGatherers > 0 ? kGatherers : kShape.e4m3_kv && !kShape.e4m3_q ? 2 : 1;
   static constexpr int kPartRows = kShape.block_n / kParts;
   template <bool kIsV>
-  static constexpr int kLandedChunks =
-      (kIsV ? kDimV : kShape.head_dim) *
-      (kShape.eight_bit_kv || (kShape.int8_qk && !kIsV) ? 1 : 2) / kChunkBytes;
+  static constexpr int kLandedChunks = (kIsV ? kDimV : kShape.head_dim) *
+                                       (kShape.e4m3_kv || (kShape.int8_qk && !kIsV) ? 1 : 2) / kChunkBytes;
   template <bool kIsV>
   static constexpr int kLandedGroupBytes = kLandedChunks<kIsV>* kAtomBytes;
   template <bool kIsV>
   static constexpr int kPartBytes = kPartRows / hopper::kGroupRows* kLandedGroupBytes<kIsV>;
   /// Of V, and of K if it is converted, as shared memory allows.
-  static constexpr int kLandedStages = kConvertsK || kPartBytes<true> > 24 * 1024 ? 2
-                                       : kShape.eight_bit_q                       ? 3
-                                                                                  : 4;
+  static constexpr int kLandedStages = kConvertsK || kPartBytes<true> > 24 * 1024 ? 2 : kShape.e4m3_q ? 3 : 4;
   static constexpr int kLandedBytes =
-      kShape.eight_bit_kv ? kLandedStages * (kPartBytes<true> + (kConvertsK ? kPartBytes<false> : 0)) : 0;
+      kShape.e4m3_kv ? kLandedStages * (kPartBytes<true> + (kConvertsK ? kPartBytes<false> : 0)) : 0;
   static constexpr int kKeyScaleBytes = kShape.int8_qk ? kKStages * kShape.block_n * 4 : 0;
   static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs; without Parked
 
@@ -135,8 +127,8 @@ struct Derived {
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
   /// products read the other.
   static constexpr bool kTwoWeights =
-      !kTwoLevels && kShape.block_n * (kShape.eight_bit_q ? 3 : 4) / 4 + kDimV / 2 <=
-                         kConsumerRegisters - (kHasHelpers || kShape.eight_bit_q ? 32 : 40);
+      !kTwoLevels && kShape.block_n * (kShape.e4m3_q ? 3 : 4) / 4 + kDimV / 2 <=
+                         kConsumerRegisters - (kHasHelpers || kShape.e4m3_q ? 32 : 40);
 
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
   /// holds it and softmax runs beside products of its own or other warpgroups (in 16 bits head_dim 64 is
@@ -156,25 +148,25 @@ struct Derived {
   static_assert(kShape.head_dim * 2 % kChunkBytes == 0 && kDimV * 2 % kChunkBytes == 0);
   static_assert(kShape.masked || !kShape.softcap);
   static_assert(kShape.split || !kShape.cascade);
-  static_assert(!kShape.eight_bit_kv || (kShape.head_dim % 64 == 0 && kShape.masked && !kHasGuests));
+  static_assert(!kShape.e4m3_kv || (kShape.head_dim % 64 == 0 && kShape.masked && !kHasGuests));
   // Rows of int8 have 128 bytes, and sums of 128 products fit the start value (key_scales.cuh).
   static_assert(!kShape.int8_qk ||
                 (kShape.head_dim == 128 && kDimV == 128 && kShape.masked && !kShape.softcap &&
-                 !kShape.split && !kShape.eight_bit_kv && !kShape.gathers && !kHasGuests));
-  static_assert(!kShape.gathers || (kShape.masked && !kShape.eight_bit_kv && !kHasGuests));
-  static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.one_level));
-  static_assert(!kShape.eight_bit_q || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
-  static_assert(kDimV == kShape.head_dim || !kShape.eight_bit_kv);
+                 !kShape.split && !kShape.e4m3_kv && !kShape.gathers && !kHasGuests));
+  static_assert(!kShape.gathers || (kShape.masked && !kShape.e4m3_kv && !kHasGuests));
+  static_assert((kShape.e4m3_kv || !kShape.e4m3_q) && (kShape.e4m3_q || !kShape.one_level));
+  static_assert(!kShape.e4m3_q || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
+  static_assert(kDimV == kShape.head_dim || !kShape.e4m3_kv);
   static_assert(!kTwoLevels || (!kShape.turns && !kShape.across_tiles));
 };
 
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,       kShape.head_dim, D::kDimV,       kShape.masked,       kShape.softcap,
-          kShape.short_tiles, kShape.split,    kShape.cascade, kShape.eight_bit_kv, kShape.eight_bit_q,
-          kShape.one_level,   kShape.int8_qk,  kShape.wide,    kShape.gathers,      kShape.block_m,
-          kShape.block_n,     D::kPartRows,    D::kChunkBytes, D::kHandsOver,       launch};
+  return {kShape.dtype,       kShape.head_dim, D::kDimV,       kShape.masked,  kShape.softcap,
+          kShape.short_tiles, kShape.split,    kShape.cascade, kShape.e4m3_kv, kShape.e4m3_q,
+          kShape.one_level,   kShape.int8_qk,  kShape.wide,    kShape.gathers, kShape.block_m,
+          kShape.block_n,     D::kPartRows,    D::kChunkBytes, D::kHandsOver,  launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
@@ -252,7 +244,7 @@ struct alignas(1024) SharedMemory {
   uint8_t k[D::kKStages][D::kKBytes];
   uint8_t v[D::kVStages][D::kVBytes];
   [[no_unique_address]] std::conditional_t<D::kConvertsK, LandedParts<kShape, false>, Nothing> landed_k;
-  [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, LandedParts<kShape, true>, Nothing> landed_v;
+  [[no_unique_address]] std::conditional_t<kShape.e4m3_kv, LandedParts<kShape, true>, Nothing> landed_v;
 
   WorkItem item[kShape.q_stages];  ///< is published together with q
   WorkItem next_item;              ///< from the scheduling warp to the first producer warp and its followers
@@ -263,7 +255,7 @@ struct alignas(1024) SharedMemory {
   hopper::Ring<kShape.q_stages> q_ring;
   hopper::Ring<D::kKStages> k_ring;
   hopper::Ring<D::kVStages> v_ring;
-  [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, Landing<kShape>, Nothing> landing;
+  [[no_unique_address]] std::conditional_t<kShape.e4m3_kv, Landing<kShape>, Nothing> landing;
   /// Are published together with k.
   [[no_unique_address]] std::conditional_t<kShape.int8_qk, KeyScales<kShape>, Nothing> key_scales;
   [[no_unique_address]] std::conditional_t<D::kParks, Parked<kShape>, Nothing> parked;
@@ -288,13 +280,13 @@ struct alignas(1024) SharedMemory {
     next_empty.init(1 + D::kFollowers);
     // The copy engine's producer announces each part of a tile, or each warp that has converted a share of it.
     // The warp that loads the scales of K announces them on the barrier of K.
-    constexpr int kOfQ = kShape.eight_bit_kv ? D::kConverters : 1;
+    constexpr int kOfQ = kShape.e4m3_kv ? D::kConverters : 1;
     constexpr int kOfK = D::kConvertsK ? D::kTileConverters : D::kParts + (kShape.int8_qk ? 1 : 0);
-    constexpr int kOfV = kShape.eight_bit_kv ? D::kTileConverters : D::kParts;
+    constexpr int kOfV = kShape.e4m3_kv ? D::kTileConverters : D::kParts;
     for (int i = 0; i < kShape.q_stages; ++i) q_ring.init(i, D::kConsumerWarps, kOfQ);
     for (int i = 0; i < D::kKStages; ++i) k_ring.init(i, D::kConsumerWarps, kOfK);
     for (int i = 0; i < D::kVStages; ++i) v_ring.init(i, D::kConsumerWarps, kOfV);
-    if constexpr (kShape.eight_bit_kv) landing.init_barriers();
+    if constexpr (kShape.e4m3_kv) landing.init_barriers();
   }
 };
 

@@ -60,7 +60,7 @@ struct OnlineSoftmax {
   /// Most that a lane's weights of a row and KV block may sum to; a row with more is *heavy*. 1,024 is far below
   /// the greatest fp16; 448 is the greatest e4m3, so no weight exceeds it.
   template <DType kType>
-  static constexpr float kHeaviest = kType == DType::kE4m3 ? 448.0f : 1024.0f;
+  static constexpr float kMostOfLane = kType == DType::kE4m3 ? 448.0f : 1024.0f;
   /// Log2 of the weight of the reference.
   template <DType kType>
   static constexpr float kLift = kType == DType::kE4m3 ? kE4m3Lift : 0;
@@ -136,7 +136,7 @@ struct OnlineSoftmax {
     weigh<kType>(weights, s, factor, offset, block_sum);
     // NaN counts as heavy: rows without a reference get NaN.
 #pragma unroll
-    for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kHeaviest<kType>);
+    for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kMostOfLane<kType>);
     const bool moves = __any_sync(~0u, heavy[0] || heavy[1]);
     if (__builtin_expect(moves, 0)) {
       float usable[2];
