@@ -40,7 +40,7 @@ inline constexpr int kE4m3Lift = 4;
 
 /// The least weight in e4m3 of a row's heaviest key. A lane's 32 keys are heavy only if one weighs more than 448 / 32
 /// = 14, and the reference then moves to the greatest score, or by a factor of 2 (OnlineSoftmax).
-inline constexpr int kE4m3LeastWeight = 7;
+inline constexpr int kE4m3LeastWeight = 448 / 32 / 2;
 
 struct Instance {
   DType dtype;

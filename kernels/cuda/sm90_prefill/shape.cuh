@@ -97,7 +97,7 @@ struct Derived {
   // A tile of K or V as it is loaded: in kParts parts of neighbouring rows. Where tiles are widened, each part has
   // its own buffer. e4m3 rows have half as many chunks. Two parts in two buffers hide the latency of a copy where
   // shared memory has no room for two tiles more. Where several warps load tiles, each loads a part.
-  static constexpr int kParts = kGatherers > 0 ? kGatherers : kShape.e4m3_kv && !kShape.e4m3_q ? 2 : 1;
+  static constexpr int kParts = kGatherers > 0 ? kGatherers : kConvertsK ? 2 : 1;
   static constexpr int kPartRows = kShape.block_n / kParts;
   template <bool kIsV>
   static constexpr int kLandedChunks = (kIsV ? kDimV : kShape.head_dim) *
@@ -107,7 +107,7 @@ struct Derived {
   template <bool kIsV>
   static constexpr int kPartBytes = kPartRows / hopper::kGroupRows* kLandedGroupBytes<kIsV>;
   /// Of V, and of K if it is converted, as shared memory allows.
-  static constexpr int kLandedStages = kConvertsK || kPartBytes<true> > 24 * 1024 ? 2 : kShape.e4m3_q ? 3 : 4;
+  static constexpr int kLandedStages = kConvertsK || kPartBytes<true> > 24 * 1024 ? 2 : 3;
   static constexpr int kLandedBytes =
       kShape.e4m3_kv ? kLandedStages * (kPartBytes<true> + (kConvertsK ? kPartBytes<false> : 0)) : 0;
   static constexpr int kKeyScaleBytes = kShape.int8_qk ? kKStages * kShape.block_n * 4 : 0;
