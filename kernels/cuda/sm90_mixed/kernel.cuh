@@ -37,7 +37,6 @@ struct Together {
                                                 .block_n = kShape.block_n,
                                                 .q_stages = 1,
                                                 .masked = true,
-                                                .across_tiles = !kShape.cascade,
                                                 .split = kShape.cascade,
                                                 .cascade = kShape.cascade,
                                                 .guest_registers = kShape.guest_registers};

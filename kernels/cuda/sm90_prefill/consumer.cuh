@@ -47,26 +47,18 @@ class Consumer {
         first_row_(64 * consumer),
         thread_row_(64 * consumer + 16 * (threadIdx.x / 32 % 4) + lane_ / 4) {}
 
-  /// Runs for the life of the block: a pipeline over the KV blocks of all its tiles. Each step computes S of
-  /// one block and O += P V of the previous one. With across_tiles these belong to two tiles at a tile's start.
+  /// Runs for the life of the block, tile by tile.
   __device__ __forceinline__ void run() {
     WorkItem item;
-    if (!next_tile(item)) return;
     Scores s;
     Outputs o;
     Weights weights;
-    if constexpr (!kShape.across_tiles) {
-      do {
-        start(s, o, weights, item);
-        run_tile(s, o, weights);
-        finish(s, o, weights, tile_);
-      } while (next_tile(item));
-    } else {
+    if (!next_tile(item)) return;
+    do {
       start(s, o, weights, item);
-      do {
-        run_tile(s, o, weights);
-      } while (change_tile(s, o, weights));
-    }
+      run_tile(s, o, weights);
+      finish(s, o, weights);
+    } while (next_tile(item));
   }
 
  private:
@@ -97,12 +89,10 @@ class Consumer {
     return v;
   }
 
-  __device__ __forceinline__ TileRows& own_rows(int tile) const {
-    return smem_.rows[threadIdx.x / 32 - 4][tile];
-  }
+  __device__ __forceinline__ TileRows& own_rows() const { return smem_.rows[threadIdx.x / 32 - 4]; }
 
-  __device__ __forceinline__ TileScales& own_scales(int tile) const {
-    return smem_.landing.own_scales[threadIdx.x / 32 - 4][tile];
+  __device__ __forceinline__ TileScales& own_scales() const {
+    return smem_.landing.own_scales[threadIdx.x / 32 - 4];
   }
 
   /// Moves on to the next tile that sees keys, and reads what its products need. Returns false after the last
@@ -142,15 +132,14 @@ class Consumer {
     visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row(), lane_);
     if constexpr (D::kParks) visibility_.park(smem_.parked, parked_thread());
     softmax_ = OnlineSoftmax{};
-    tile_ ^= 1;
+    __syncwarp();  // all lanes have stored their rows of the tile before
     if (lane_ == 0) {
-      own_rows(tile_) = rows;
-      if constexpr (kShape.e4m3_kv) own_scales(tile_) = smem_.landing.scales[q_.stage()];
+      own_rows() = rows;
+      if constexpr (kShape.e4m3_kv) own_scales() = smem_.landing.scales[q_.stage()];
     }
     __syncwarp();
     // The shuffle tells the compiler that the factor is the same in all lanes, so it takes no register.
-    if constexpr (kShape.e4m3_kv)
-      score_factor_ = __shfl_sync(~0u, p_.score_factor * own_scales(tile_).score, 0);
+    if constexpr (kShape.e4m3_kv) score_factor_ = __shfl_sync(~0u, p_.score_factor * own_scales().score, 0);
     if constexpr (kShape.int8_qk) {
       int8_.factors = factors_of(int8_.scales, p_.score_factor);
       int8_.signs = QuerySigns(int8_.scales);
@@ -199,11 +188,11 @@ class Consumer {
     }
   }
   __device__ __forceinline__ float tanh_factor() const {
-    if constexpr (kShape.e4m3_kv) return p_.tanh_factor * own_scales(tile_).score;
+    if constexpr (kShape.e4m3_kv) return p_.tanh_factor * own_scales().score;
     return p_.tanh_factor;
   }
-  __device__ __forceinline__ float out_factor(int tile) const {
-    if constexpr (kShape.e4m3_kv) return own_scales(tile).out;
+  __device__ __forceinline__ float out_factor() const {
+    if constexpr (kShape.e4m3_kv) return own_scales().out;
     return 1.0f;
   }
 
@@ -344,7 +333,7 @@ class Consumer {
   }
 
   /// Computes the last O += P V of a tile and stores its rows.
-  __device__ __forceinline__ void finish(Scores& s, Outputs& o, Weights& weights, int tile) {
+  __device__ __forceinline__ void finish(Scores& s, Outputs& o, Weights& weights) {
     if constexpr (D::kTwoLevels) {
       add_block(s, o, weights);
     } else {
@@ -352,7 +341,7 @@ class Consumer {
       issue_outputs(o, weights, v_tile());
       await_outputs(o);
     }
-    store_rows<kShape>(p_, own_rows(tile), thread_row(), o, softmax_, out_factor(tile), lane_);
+    store_rows<kShape>(p_, own_rows(), thread_row(), o, softmax_, out_factor(), lane_);
   }
 
   /// Issues S of the next KV block and O += P V of the previous one, in this warpgroup's turn.
@@ -424,40 +413,6 @@ class Consumer {
     }
   }
 
-  /// The step from this tile to the next: S of the next tile's first KV block and its weights, and this
-  /// tile's last O += P V, after which its rows are stored. Returns false if there is no next tile.
-  __device__ __forceinline__ bool change_tile(Scores& s, Outputs& o, Weights& weights) {
-    const int tile = tile_;
-    WorkItem item;
-    if (!next_tile(item)) {
-      finish(s, o, weights, tile);
-      return false;
-    }
-    if constexpr (kShape.int8_qk) read_query_scales(item);
-    issue_step(s, o, weights);
-    const OnlineSoftmax ended = softmax_;
-    describe_tile(item);
-    const BlockKeys seen = visibility().seen(n_);
-    hopper::wgmma_wait<1>();  // waits for the scores
-    take_scores<true>(s);
-    if constexpr (D::kTwoWeights) {
-      Weights next;
-      softmax_.begin<D::kMath>(next, s, score_factor(), seen);
-      hopper::pin(next);
-      clear_sums();
-      await_outputs(o);
-      store_rows<kShape>(p_, own_rows(tile), thread_row(), o, ended, out_factor(tile), lane_);
-      replace(weights, next);
-    } else {
-      await_outputs(o);
-      store_rows<kShape>(p_, own_rows(tile), thread_row(), o, ended, out_factor(tile), lane_);
-      softmax_.begin<D::kMath>(weights, s, score_factor(), seen);
-      clear_sums();
-    }
-    begin_outputs(o);
-    return true;
-  }
-
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
   const Turn<kShape> turn_;
@@ -469,7 +424,6 @@ class Consumer {
   hopper::RingPlace<D::kVStages> v_;
   int n_;               ///< KV block of the last scores
   int n_begin_;         ///< last KV block of their tile
-  int tile_ = 0;        ///< which of own_rows() belongs to that tile
   int accumulate_ = 0;  ///< 0: the next products with V overwrite O
   float score_factor_;  ///< of the current tile, with e4m3_kv and without softcap
   [[no_unique_address]] std::conditional_t<kShape.int8_qk, Int8State, Nothing> int8_;

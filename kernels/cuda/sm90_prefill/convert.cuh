@@ -15,66 +15,55 @@
 
 namespace attnbench::sm90_prefill {
 
-/// One of the converting warps: for K or for V, and for a share of the queries. It follows the producer tile by
-/// tile. All warps for K, or for V, share every part of a tile: then its buffer is free again the sooner.
-template <Shape kShape>
-class Converter {
+/// The lane's number. What follows from it is computed where it is used, because a volatile read is not kept:
+/// registers do not suffice for the addresses of a lane.
+__device__ __forceinline__ uint32_t lane_anew() {
+  uint32_t lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+/// Makes queries what products take: a share of each tile's, in one of kWarps warps.
+template <Shape kShape, int kWarps>
+class QueryConverter {
   using D = Derived<kShape>;
-  static constexpr int kAtom = D::kAtomBytes;
-  static constexpr bool kHalfRows = D::kChunkBytes < hopper::kChunkBytes;  ///< of 64 bytes
-  /// Bytes that a warp widens at a time, as registers allow: two units of 16 bytes per lane, or four.
-  static constexpr int kStep = D::kProducerRegisters < 40 ? 1024 : 2048;
-  static constexpr int kPartBytes = D::template kPartBytes<true>;  // K's rows are as wide
   static constexpr float kLeastDescale = 1e-30f;
   static constexpr uint32_t kSigns = kShape.e4m3_q ? 0x80808080u : 0x80008000u;  ///< of queries in a word
+  static constexpr bool kWidens = !kShape.e4m3_q && kShape.dtype != DType::kFp16;
+  static constexpr int kShare = D::kQBytes / kWarps;
+  static constexpr int kUnits = kShare / 512;  ///< of 16 bytes, of a lane
+  static_assert(kUnits % 2 == 0);
 
  public:
-  __device__ __forceinline__ Converter(const KernelParams& p, SharedMemory<kShape>& smem, int warp, int lane)
-      : p_(p), smem_(smem), warp_(warp), lane_(lane) {
-    // A lane widens 16-byte unit `unit` of row `row` of an atom to two units. Eight neighbouring lanes have one
-    // half of a row and the other half of another one: then neither their loads nor their stores share a bank.
-    if constexpr (kHalfRows) {
-      // An atom is 8 rows of 64 bytes, in which unit u of row r lies at unit u ^ r / 2 % 4. Eight lanes have
-      // units 0, 1 of two rows and 2, 3 of the next two, or the other way round.
-      const int row = lane / 16 * 4 + lane / 2 % 4;
-      const int unit = lane % 2 + 2 * (lane / 4 % 2 ^ lane / 8 % 2);
-      from_ = row * D::kChunkBytes + (unit ^ row / 2) * 16;
-      to_ = row * D::kChunkBytes + (2 * (unit % 2) ^ row / 2) * 16 + unit / 2 * kAtom;
-    } else {
-      // An atom is 8 rows of 128 bytes, in which unit u of row r lies at unit u ^ r. Eight lanes have units 0..3
-      // of one row and 4..7 of the next, or the other way round. A lane also has the same unit of row + 4.
-      const int row = lane / 16 * 2 + lane / 4 % 2;
-      const int unit = lane % 4 + 4 * (lane / 4 % 2 ^ lane / 8 % 2);
-      from_ = row * D::kChunkBytes + (unit ^ row) * 16;
-      to_ = row * D::kChunkBytes + (2 * (unit % 4) ^ row) * 16 + unit / 4 * kAtom;
-    }
-  }
+  __device__ __forceinline__ QueryConverter(const KernelParams& p, SharedMemory<kShape>& smem, int share,
+                                            int lane)
+      : p_(p), smem_(smem), share_(share), lane_(lane) {}
 
-  __device__ __forceinline__ void run() {
-    for (;;) {
-      smem_.landing.q_full[q_.stage()].wait(q_.parity());
-      const WorkItem item = take_item(smem_.item[q_.stage()], lane_);
-      if (item.n_begin < item.n_end && item.head >= 0) {
-        const uint32_t signs = take_descales(item);
-        convert_queries(hopper::shared_address(smem_.q[q_.stage()]), signs);
-        hopper::fence_for_wgmma();
+  /// Converts the queries of `item`, which have landed at `place`, and publishes them with the tile's scales.
+  __device__ __forceinline__ void convert(const WorkItem& item,
+                                          const hopper::RingPlace<kShape.q_stages>& place) const {
+    if (item.n_begin < item.n_end && item.head >= 0) {
+      const uint32_t queries =
+          hopper::shared_address(smem_.q[place.stage()]) + share_ * kShare + lane_anew() * 16;
+      const DescaleParams& d = p_.descales;
+      const int b = sequence_of(item);
+      const int head = p_.by_head_tiles_per_kv_head.divide(item.head);
+      // They arrive while queries are converted.
+      TileScales scales{d.k[b * d.k_stride_outer + head * d.k_stride_head],
+                        d.v[b * d.v_stride_outer + head * d.v_stride_head]};
+      const float of_q = d.q == nullptr ? 1.0f : d.q[b * d.q_stride_outer + head * d.q_stride_head];
+      if constexpr (kWidens) widen(queries);
+      scales.score *= of_q;
+      if (__builtin_expect(scales.score < 0.0f, 0)) flip_signs(queries);
+      if (share_ == 0 && lane_ == 0) {
+        scales.score = fabsf(scales.score);
+        if (scales.score < kLeastDescale) scales.score = kLeastDescale;  // NaN stays NaN
+        smem_.landing.scales[place.stage()] = scales;
       }
-      __syncwarp();
-      if (lane_ == 0) smem_.q_ring.full[q_.stage()].arrive();
-      if (item.head < 0) return;
-      q_.advance();
-#pragma unroll 1
-      for (int tiles = item.n_end - item.n_begin; tiles > 0; --tiles) {
-        if constexpr (kShape.e4m3_q) {
-          transpose_tile();
-        } else if (warp_ % 2 == 1) {
-          widen_tile(smem_.landing.v_ring, smem_.landed_v.parts, smem_.v_ring, smem_.v, warp_ / 2);
-        } else {
-          widen_tile(smem_.landing.k_ring, smem_.landed_k.parts, smem_.k_ring, smem_.k, warp_ / 2);
-        }
-        ++tiles_;
-      }
+      hopper::fence_for_wgmma();
     }
+    __syncwarp();
+    if (lane_ == 0) smem_.q_ring.full[place.stage()].arrive();
   }
 
  private:
@@ -94,78 +83,188 @@ class Converter {
     return first;
   }
 
-  /// Publishes the scales of the tile. Returns what flips the signs of a word of queries if those of the
-  /// descales of q and K differ, else 0: the softmax requires a factor above 0.
-  __device__ __forceinline__ uint32_t take_descales(const WorkItem& item) {
-    const DescaleParams& d = p_.descales;
-    const int b = sequence_of(item);
-    const int head = p_.by_head_tiles_per_kv_head.divide(item.head);
-    float score = d.k[b * d.k_stride_outer + head * d.k_stride_head];
-    if (d.q != nullptr) score *= d.q[b * d.q_stride_outer + head * d.q_stride_head];
-    if (warp_ == 0 && lane_ == 0) {
-      const float size = fabsf(score) < kLeastDescale ? kLeastDescale : fabsf(score);  // NaN stays NaN
-      smem_.landing.scales[q_.stage()] = {size, d.v[b * d.v_stride_outer + head * d.v_stride_head]};
+  /// Makes this warp's share of 16-bit queries fp16, in place. Loads are a step ahead of stores.
+  __device__ __forceinline__ void widen(uint32_t queries) const {
+    uint4 next[2] = {hopper::load_unit(queries), hopper::load_unit(queries + 512)};
+#pragma unroll 2
+    for (int i = 0; i < kUnits; i += 2, queries += 1024) {
+      const uint4 units[2] = {next[0], next[1]};
+      if (i + 2 < kUnits) {
+        next[0] = hopper::load_unit(queries + 1024);
+        next[1] = hopper::load_unit(queries + 1536);
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const uint4& u = units[j];
+        hopper::store_unit(queries + j * 512,
+                           {hopper::to_fp16<kShape.dtype>(u.x), hopper::to_fp16<kShape.dtype>(u.y),
+                            hopper::to_fp16<kShape.dtype>(u.z), hopper::to_fp16<kShape.dtype>(u.w)});
+      }
     }
-    return score < 0.0f ? kSigns : 0;
   }
 
-  /// Makes the factor of a tile's scores positive, and 16-bit queries fp16: this warp's share, in place.
-  __device__ __forceinline__ void convert_queries(uint32_t q, uint32_t signs) const {
-    constexpr DType kFrom = kShape.e4m3_q ? DType::kFp16 : kShape.dtype;  // fp16: as they are
-    if (kFrom == DType::kFp16 && signs == 0) return;
-    constexpr int kShare = D::kQBytes / D::kConverters;
-    const uint32_t units = q + warp_ * kShare + lane_ * 16;
+  /// Changes the signs of this warp's share of the queries: the softmax requires a factor above 0.
+  __device__ __forceinline__ void flip_signs(uint32_t queries) const {
 #pragma unroll 1
-    for (int i = 0; i < kShare; i += 32 * 16) {
-      const uint4 u = hopper::load_unit(units + i);
-      hopper::store_unit(units + i,
-                         {hopper::to_fp16<kFrom>(u.x) ^ signs, hopper::to_fp16<kFrom>(u.y) ^ signs,
-                          hopper::to_fp16<kFrom>(u.z) ^ signs, hopper::to_fp16<kFrom>(u.w) ^ signs});
+    for (int i = 0; i < kUnits; ++i, queries += 512) {
+      const uint4 u = hopper::load_unit(queries);
+      hopper::store_unit(queries, {u.x ^ kSigns, u.y ^ kSigns, u.z ^ kSigns, u.w ^ kSigns});
     }
   }
 
-  /// Widens share `share` of the next tile of K or V.
-  template <int kStages, int kBytes>
-  __device__ __forceinline__ void widen_tile(hopper::Ring<D::kLandedStages>& landed,
-                                             const uint8_t (&from)[D::kLandedStages][kPartBytes],
-                                             hopper::Ring<kStages>& ring, uint8_t (&to)[kStages][kBytes],
-                                             uint32_t share) {
-    const hopper::RingPlace<kStages> tile{tiles_};
-    ring.await_empty(tile);
-    const uint32_t target = hopper::shared_address(to[tile.stage()]);
+  const KernelParams& p_;
+  SharedMemory<kShape>& smem_;
+  const int share_;
+  const int lane_;
+};
+
+/// One of the two warps that convert queries apart from K and V, for the life of the block. The first one loads them.
+template <Shape kShape>
+__device__ __forceinline__ void take_queries(const Maps& maps, const KernelParams& p,
+                                             SharedMemory<kShape>& smem, int share, int lane) {
+  const QueryConverter<kShape, 2> converter(p, smem, share, lane);
+  hopper::RingPlace<kShape.q_stages> q;
+  for (uint32_t parity = 0;; parity ^= 1, q.advance()) {
+    if (share == 0) {
+      load_queries(maps, p, smem, q, parity, lane);
+      if (lane == 0) smem.next_empty.arrive();
+    }
+    smem.landing.q_full[q.stage()].wait(q.parity());
+    const WorkItem item = take_item(smem.item[q.stage()], lane);
+    converter.convert(item, q);
+    if (item.head < 0) return;
+  }
+}
+
+/// One of the converting warps: for K or for V, and for a share of the queries unless other warps convert these. It
+/// follows the producer tile by tile. All warps for K, or for V, share every part of a tile: then its buffer is free
+/// again the sooner.
+template <Shape kShape>
+class Converter {
+  using D = Derived<kShape>;
+  static constexpr int kAtom = D::kAtomBytes;
+  static constexpr bool kHalfRows = D::kChunkBytes < hopper::kChunkBytes;  ///< of 64 bytes
+  static constexpr int kPartBytes = D::template kPartBytes<true>;          // K's rows are as wide
+
+ public:
+  __device__ __forceinline__ Converter(const KernelParams& p, SharedMemory<kShape>& smem, int warp, int lane)
+      : p_(p), smem_(smem), warp_(warp), lane_(lane) {}
+
+  __device__ __forceinline__ void run() {
+    if constexpr (D::kQueriesApart) {
+      follow(smem_, lane_, [&](const WorkItem& item, auto near_end) {
+        near_end();
+        convert_tiles(item);
+      });
+    } else {
+      const QueryConverter<kShape, D::kConverters> queries(p_, smem_, warp_, lane_);
+      hopper::RingPlace<kShape.q_stages> q;
+      for (;; q.advance()) {
+        smem_.landing.q_full[q.stage()].wait(q.parity());
+        const WorkItem item = take_item(smem_.item[q.stage()], lane_);
+        queries.convert(item, q);
+        if (item.head < 0) return;
+        convert_tiles(item);
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void convert_tiles(const WorkItem& item) {
+#pragma unroll 1
+    for (int tiles = item.n_end - item.n_begin; tiles > 0; --tiles) {
+      if constexpr (kShape.e4m3_q) {
+        transpose_tile();
+      } else {
+        widen_tile();
+      }
+      ++tiles_;
+    }
+  }
+
+  /// Where a lane widens 16-byte unit `unit` of row `row` of an atom to two units: bytes from the atom to the unit, and
+  /// to the first of the two. Eight neighbouring lanes have one half of a row and the other half of another one: then
+  /// neither their loads nor their stores share a bank.
+  struct Places {
+    uint32_t from, to;
+  };
+  __device__ __forceinline__ Places places() const {
+    const uint32_t lane = lane_anew();
+    if constexpr (kHalfRows) {
+      // An atom is 8 rows of 64 bytes, in which unit u of row r lies at unit u ^ r / 2 % 4. Eight lanes have
+      // units 0, 1 of two rows and 2, 3 of the next two, or the other way round.
+      const uint32_t row = lane / 16 * 4 + lane / 2 % 4;
+      const uint32_t unit = lane % 2 + 2 * (lane / 4 % 2 ^ lane / 8 % 2);
+      return {row * D::kChunkBytes + (unit ^ row / 2) * 16,
+              row * D::kChunkBytes + (2 * (unit % 2) ^ row / 2) * 16 + unit / 2 * kAtom};
+    } else {
+      // An atom is 8 rows of 128 bytes, in which unit u of row r lies at unit u ^ r. Eight lanes have units 0..3
+      // of one row and 4..7 of the next, or the other way round. A lane also has the same unit of
+      // row + 4, whose place in the row differs by 64 bytes.
+      const uint32_t row = lane / 16 * 2 + lane / 4 % 2;
+      const uint32_t unit = lane % 4 + 4 * (lane / 4 % 2 ^ lane / 8 % 2);
+      return {row * D::kChunkBytes + (unit ^ row) * 16,
+              row * D::kChunkBytes + (2 * (unit % 4) ^ row) * 16 + unit / 4 * kAtom};
+    }
+  }
+
+  /// Widens this warp's share of the next tile of K or V. One code for both is faster than two: instructions that
+  /// the block's other warps need stay in the cache.
+  __device__ __forceinline__ void widen_tile() {
+    static_assert(D::kKStages == D::kVStages && D::kKBytes == D::kVBytes);
+    const bool is_v = warp_ % 2 == 1;
+    auto& landed = is_v ? smem_.landing.v_ring : smem_.landing.k_ring;
+    auto& ring = is_v ? smem_.v_ring : smem_.k_ring;
+    const uint32_t landed_tiles = hopper::shared_address(is_v ? smem_.landed_v.parts : smem_.landed_k.parts);
+    const uint32_t wide_tiles = hopper::shared_address(is_v ? smem_.v : smem_.k);
     constexpr uint32_t kShare = kPartBytes / D::kTileConverters;
-    const uint32_t mine = share * kShare;
+    const uint32_t mine = warp_ / 2 * kShare;
+    const Places places = this->places();
+    const hopper::RingPlace<D::kKStages> tile{tiles_};
+    ring.await_empty(tile);
 #pragma unroll 1
     for (uint32_t part = 0; part < D::kParts; ++part) {
       const hopper::RingPlace<D::kLandedStages> place{tiles_ * D::kParts + part};
       landed.await_full(place);
-      const uint32_t source = hopper::shared_address(from[place.stage()]) + mine;
-      const uint32_t wide = target + 2 * (part * kPartBytes + mine);
-#pragma unroll 1
-      for (uint32_t i = 0; i < kShare; i += kStep) widen(wide + 2 * i, source + i);
-      hopper::fence_for_wgmma();  // also orders the reads before the copy that fills the buffer again
-      landed.release(place, lane_);
+      widen<kShare>(wide_tiles + tile.stage() * D::kKBytes + 2 * (part * kPartBytes + mine) + places.to,
+                    landed_tiles + place.stage() * kPartBytes + mine + places.from);
+      landed.release(place, lane_);  // what it held is in registers, and stored
     }
+    hopper::fence_for_wgmma();
+    __syncwarp();
     if (lane_ == 0) ring.full[tile.stage()].arrive();
   }
 
-  /// Widens kStep bytes of e4m3, which are whole atoms, to twice as many atoms of fp16: of each the channels of
-  /// the first half, then those of the second.
-  __device__ __forceinline__ void widen(uint32_t to, uint32_t from) const {
-    constexpr int kUnits = kStep / 512;  // of a lane, each 512 bytes behind the one before
-    // In 128-byte rows every other one is of rows 4..7, whose units are exchanged.
-    const auto in_row = [](int i, uint32_t place) { return !kHalfRows && i % 2 == 1 ? place ^ 64 : place; };
-    const uint32_t source = from + from_;
-    uint4 units[kUnits];
+  /// Widens this lane's units of kBytes bytes of e4m3, which are whole atoms, to twice as many atoms of fp16: of each
+  /// the channels of the first half, then those of the second. A lane has a unit of each 512 bytes, and takes two at
+  /// a time. Loads are a step ahead of stores, which hides their latency.
+  template <int kBytes>
+  __device__ __forceinline__ static void widen(uint32_t place, uint32_t source) {
+    constexpr int kAtoms = kBytes / kAtom;
+    static_assert(kAtoms % 2 == 0);
+    uint4 next[2] = {hopper::load_unit(source), hopper::load_unit(source + kAtom)};
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) units[i] = hopper::load_unit(in_row(i, source) + i * 512);
-    const uint32_t place = to + to_;
+    for (int half = 0; half < (kHalfRows ? 1 : 2); ++half) {
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      const uint32_t offset = kHalfRows ? i * 2 * kAtom : i % 2 * (kAtom / 2) + i / 2 * 2 * kAtom;
-      const uint32_t row = in_row(i, place);
-      hopper::store_unit(row + offset, widened(units[i].x, units[i].y));
-      hopper::store_unit((row ^ 16) + offset, widened(units[i].z, units[i].w));
+      for (int atom = 0; atom < kAtoms; atom += 2) {
+        const uint4 units[2] = {next[0], next[1]};
+        int ahead = half * (kAtom / 2) + (atom + 2) * kAtom;
+        if (atom + 2 == kAtoms) {  // on to rows 4..7 of all atoms
+          source ^= 64;
+          ahead = kAtom / 2;
+        }
+        if (atom + 2 < kAtoms || half < (kHalfRows ? 0 : 1)) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) next[i] = hopper::load_unit(source + ahead + i * kAtom);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const uint32_t offset = half * (kAtom / 2) + (atom + i) * 2 * kAtom;
+          hopper::store_unit(place + offset, widened(units[i].x, units[i].y));
+          hopper::store_unit((place ^ 16) + offset, widened(units[i].z, units[i].w));
+        }
+      }
+      place ^= 64;
     }
   }
 
@@ -231,9 +330,7 @@ class Converter {
   SharedMemory<kShape>& smem_;
   const int warp_;  ///< 0 .. kConverters - 1; if K is converted too, even ones do it
   const int lane_;
-  uint32_t from_, to_;  ///< bytes from an atom to this lane's unit, and to the first of its two wide ones
   uint32_t tiles_ = 0;  ///< of K or V so far
-  hopper::RingPlace<kShape.q_stages> q_;
 };
 
 }  // namespace attnbench::sm90_prefill

@@ -153,25 +153,11 @@ class Gatherer {
 template <Shape kShape>
 __device__ __forceinline__ void load_small_pages(const Maps& maps, const KernelParams& p,
                                                  SharedMemory<kShape>& smem, int part, int lane) {
-  const auto for_all_items = [&](auto&& load) {
-    for (uint32_t parity = 0;; parity ^= 1) {
-      smem.next_full.wait(parity);
-      const WorkItem item = take_item(smem.next_item, lane);
-      if (item.head < 0) return;
-      load(item, [&] {
-        if (lane == 0) smem.next_empty.arrive();
-      });
-    }
-  };
   if (p.gathered.k.first == nullptr) {
-    KvLoader<kShape> loader(maps, p, smem, lane, part);
-    for_all_items([&](const WorkItem& item, auto near_end) {
-      loader.load(item.n_begin, item.n_end, item.k_len, item.expired, item.kv_base,
-                  p.by_head_tiles_per_kv_head.divide(item.head), near_end);
-    });
+    load_tiles(maps, p, smem, lane, part);
   } else {
     Gatherer<kShape> gatherer(p, smem, part, lane);
-    for_all_items([&](const WorkItem& item, auto near_end) { gatherer.load(item, near_end); });
+    follow(smem, lane, [&](const WorkItem& item, auto near_end) { gatherer.load(item, near_end); });
   }
 }
 

@@ -42,10 +42,16 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
 
   if (warp_group == 0) {
     hopper::lower_register_limit<D::kProducerRegisters>();
-    if (warp == 0) {
-      produce<kShape>(maps, p, smem, threadIdx.x);
-    } else if (warp == kSchedulingWarp) {
+    if (warp == kSchedulingWarp) {
       schedule<kShape>(p, smem, threadIdx.x % 32);
+    } else if constexpr (D::kQueriesApart) {
+      if (warp == kKvWarp) {
+        load_tiles(maps, p, smem, threadIdx.x % 32);
+      } else {
+        take_queries(maps, p, smem, warp == 0 ? 0 : 1, threadIdx.x % 32);
+      }
+    } else if (warp == 0) {
+      produce<kShape>(maps, p, smem, threadIdx.x);
     } else if constexpr (D::kConverters == 2) {
       Converter<kShape>(p, smem, warp % 2, threadIdx.x % 32).run();
     } else if constexpr (D::kGatherers == 2) {

@@ -162,6 +162,9 @@ inline constexpr int kSchedulingWarp = 1;
 /// The warp beside it that loads the scales of int8 keys.
 inline constexpr int kKeyScaleWarp = 2;
 
+/// Which warp of the producers loads K and V where the first takes queries alone.
+inline constexpr int kKvWarp = 2;
+
 /// By-value parameter of the attention kernel.
 struct KernelParams {
   Schedule* schedule;

@@ -293,6 +293,31 @@ __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kSh
   }
 }
 
+/// Calls `load(item, near_end)` for each item, in a warp that follows the first producer. The next work is drawn when
+/// all followers have called near_end.
+template <Shape kShape, class Action>
+__device__ __forceinline__ void follow(SharedMemory<kShape>& smem, int lane, Action load) {
+  for (uint32_t parity = 0;; parity ^= 1) {
+    smem.next_full.wait(parity);
+    const WorkItem item = take_item(smem.next_item, lane);
+    if (item.head < 0) return;
+    load(item, [&] {
+      if (lane == 0) smem.next_empty.arrive();
+    });
+  }
+}
+
+/// Loads part `own_part` of all tiles of K and V in the place of the first producer.
+template <Shape kShape>
+__device__ __forceinline__ void load_tiles(const Maps& maps, const KernelParams& p,
+                                           SharedMemory<kShape>& smem, int lane, int own_part = 0) {
+  KvLoader<kShape> loader(maps, p, smem, lane, own_part);
+  follow(smem, lane, [&](const WorkItem& item, auto near_end) {
+    loader.load(item.n_begin, item.n_end, item.k_len, item.expired, item.kv_base,
+                p.by_head_tiles_per_kv_head.divide(item.head), near_end);
+  });
+}
+
 /// The barrier on which a tile of queries arrives from the copy engine.
 template <Shape kShape>
 __device__ __forceinline__ hopper::Mbarrier& landed_queries(SharedMemory<kShape>& smem, uint32_t stage) {
@@ -303,38 +328,47 @@ __device__ __forceinline__ hopper::Mbarrier& landed_queries(SharedMemory<kShape>
   }
 }
 
+/// Takes the next item, publishes it at place `q`, and loads its queries.
+template <Shape kShape>
+__device__ __forceinline__ WorkItem load_queries(const Maps& maps, const KernelParams& p,
+                                                 SharedMemory<kShape>& smem,
+                                                 const hopper::RingPlace<kShape.q_stages>& q, uint32_t parity,
+                                                 int lane) {
+  using D = Derived<kShape>;
+  // The item is written before the arrival that publishes it, and after its stage's last readers arrived.
+  smem.q_ring.await_empty(q);
+  smem.next_full.wait(parity);
+  const WorkItem item = take_item(smem.next_item, lane);
+  const bool sees_keys = item.n_begin < item.n_end;
+  hopper::Mbarrier& full = landed_queries(smem, q.stage());
+  if (lane == 0) {
+    smem.item[q.stage()] = item;
+    if (sees_keys) {
+      full.arrive_expecting(D::kChunks * p.tokens_per_tile * p.heads_per_tile * D::kChunkBytes);
+    } else {
+      full.arrive();
+    }
+  }
+  __syncwarp();
+  if (sees_keys && hopper::elect_lane()) {
+#pragma unroll
+    for (int c = 0; c < D::kChunks; ++c) {
+      hopper::tma_load(smem.q[q.stage()] + c * D::kQChunkBytes, maps.q,
+                       {0, item.head * p.heads_per_tile, item.q_row, c}, full);
+    }
+  }
+  __syncwarp();
+  return item;
+}
+
 /// The first producer warp, for the life of the block: takes work, and loads Q, K and V.
 template <Shape kShape>
 __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p, SharedMemory<kShape>& smem,
                                         int lane) {
-  using D = Derived<kShape>;
   KvLoader<kShape> loader(maps, p, smem, lane);
   hopper::RingPlace<kShape.q_stages> q;
-
   for (uint32_t parity = 0;; parity ^= 1) {
-    // The item is written before the arrival that publishes it, and after its stage's last readers arrived.
-    smem.q_ring.await_empty(q);
-    smem.next_full.wait(parity);
-    const WorkItem item = take_item(smem.next_item, lane);
-    const bool sees_keys = item.n_begin < item.n_end;
-    hopper::Mbarrier& full = landed_queries(smem, q.stage());
-    if (lane == 0) {
-      smem.item[q.stage()] = item;
-      if (sees_keys) {
-        full.arrive_expecting(D::kChunks * p.tokens_per_tile * p.heads_per_tile * D::kChunkBytes);
-      } else {
-        full.arrive();
-      }
-    }
-    __syncwarp();
-    if (sees_keys && hopper::elect_lane()) {
-#pragma unroll
-      for (int c = 0; c < D::kChunks; ++c) {
-        hopper::tma_load(smem.q[q.stage()] + c * D::kQChunkBytes, maps.q,
-                         {0, item.head * p.heads_per_tile, item.q_row, c}, full);
-      }
-    }
-    __syncwarp();
+    const WorkItem item = load_queries(maps, p, smem, q, parity, lane);
     if (item.head < 0) break;
     q.advance();
     if constexpr (kShape.gathers) {  // other warps load K and V

@@ -23,17 +23,16 @@ struct Shape {
   bool softcap = false;  ///< requires masked
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
-      false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
-  bool across_tiles = true;  ///< a tile's first S is computed beside the last O of the previous tile
-  bool split = false;        ///< tiles may be split (split.h)
-  bool cascade = false;      ///< keys that all sequences share are read once (cascade.h); requires split
-  int head_dim_v = 0;        ///< channels of V and O, if not head_dim
-  bool e4m3_kv = false;      ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
-  bool e4m3_q = false;       ///< q in e4m3, and P and both products too; requires e4m3_kv
-  bool one_level = false;    ///< P V sums over all keys in the matrix unit; requires e4m3_q
-  bool int8_qk = false;      ///< q and K in int8 and Q K^T too, V in 16 bits (key_scales.cuh)
-  bool wide = false;         ///< for launches of many query rows, in long sequences (kWideRows)
-  bool gathers = false;      ///< for small pages: several warps load K and V, also row by row (gather.cuh)
+      false;           ///< for tiles of few KV blocks, without windows: less code, slower where they are many
+  bool split = false;  ///< tiles may be split (split.h)
+  bool cascade = false;    ///< keys that all sequences share are read once (cascade.h); requires split
+  int head_dim_v = 0;      ///< channels of V and O, if not head_dim
+  bool e4m3_kv = false;    ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
+  bool e4m3_q = false;     ///< q in e4m3, and P and both products too; requires e4m3_kv
+  bool one_level = false;  ///< P V sums over all keys in the matrix unit; requires e4m3_q
+  bool int8_qk = false;    ///< q and K in int8 and Q K^T too, V in 16 bits (key_scales.cuh)
+  bool wide = false;       ///< for launches of many query rows, in long sequences (kWideRows)
+  bool gathers = false;    ///< for small pages: several warps load K and V, also row by row (gather.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
   int guest_registers = 0;
@@ -51,15 +50,21 @@ struct Derived {
   static constexpr bool kHandsOver = kShape.cascade && kHasGuests;
   /// Warps that convert e4m3 tiles. Widening binds them, so four are faster. But a product with 256 columns needs more
   /// registers than ptxas has for a block of 512 threads (C7602).
-  static constexpr int kConverters = !kShape.e4m3_kv ? 0 : kShape.head_dim == 128 && !kShape.e4m3_q ? 4 : 2;
+  static constexpr int kConverters = !kShape.e4m3_kv                                               ? 0
+                                     : kShape.head_dim <= 128 && kConsumers == 2 && !kShape.e4m3_q ? 4
+                                                                                                   : 2;
   /// Warps that load small pages; four where registers allow.
   static constexpr int kGatherers = !kShape.gathers ? 0 : kShape.head_dim == 128 ? 4 : 2;
   /// Whether these are a warpgroup of their own. Otherwise they are two warps of the producers'.
   static constexpr bool kHasHelpers = kConverters == 4 || kGatherers == 4;
   static constexpr bool kConvertsK = kShape.e4m3_kv && !kShape.e4m3_q;                ///< V always
   static constexpr int kTileConverters = kConvertsK ? kConverters / 2 : kConverters;  ///< that share a tile
-  /// Warps that take items beside the first producer: they load K and V in its place, or load the scales of K.
-  static constexpr int kFollowers = kShape.int8_qk ? 1 : kGatherers;
+  /// Whether two warps of the producers' warpgroup load and convert queries, ahead of the tile before. Then a third one
+  /// loads K and V. Otherwise the converting warps do both in turn, and consumers wait for queries.
+  static constexpr bool kQueriesApart = kConverters == 4;
+  /// Warps that take items beside the first producer: they load or convert K and V in its place, or load the scales of
+  /// K.
+  static constexpr int kFollowers = kShape.int8_qk ? 1 : kQueriesApart ? 1 + kConverters : kGatherers;
   /// Whether P V sums in two levels: e4m3 products sum with some 14 bits, so each KV block has a sum of its own, which
   /// is added to the fp32 sum over all of them. Then a warpgroup computes nothing beside its own products: the other
   /// warpgroups do. So registers suffice for long KV blocks.
@@ -116,8 +121,9 @@ struct Derived {
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
   // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. With more, the block waits for
   // ever.
-  static constexpr int kProducerRegisters = kConsumers == 2 && !kHasGuests && !kHasHelpers ? 40 : 32;
-  static constexpr int kHelperRegisters = 32;
+  static constexpr int kProducerRegisters =
+      kQueriesApart || (kConsumers == 2 && !kHasGuests && !kHasHelpers) ? 40 : 32;
+  static constexpr int kHelperRegisters = kQueriesApart ? 56 : 32;
   static constexpr int kConsumerRegisters =
       kHasGuests        ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
       : kHasHelpers     ? (512 - kProducerRegisters - kHelperRegisters) / kConsumers
@@ -125,10 +131,10 @@ struct Derived {
                         : 160;
 
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
-  /// products read the other.
-  static constexpr bool kTwoWeights =
-      !kTwoLevels && kShape.block_n * (kShape.e4m3_q ? 3 : 4) / 4 + kDimV / 2 <=
-                         kConsumerRegisters - (kHasHelpers || kShape.e4m3_q ? 32 : 40);
+  /// products read the other. Where tiles are widened, and in int8, the code of one set is faster.
+  static constexpr bool kTwoWeights = !kTwoLevels && !kConvertsK && !kShape.int8_qk &&
+                                      kShape.block_n * (kShape.e4m3_q ? 3 : 4) / 4 + kDimV / 2 <=
+                                          kConsumerRegisters - (kHasHelpers || kShape.e4m3_q ? 32 : 40);
 
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
   /// holds it and softmax runs beside products of its own or other warpgroups (in 16 bits head_dim 64 is
@@ -157,7 +163,7 @@ struct Derived {
   static_assert((kShape.e4m3_kv || !kShape.e4m3_q) && (kShape.e4m3_q || !kShape.one_level));
   static_assert(!kShape.e4m3_q || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
   static_assert(kDimV == kShape.head_dim || !kShape.e4m3_kv);
-  static_assert(!kTwoLevels || (!kShape.turns && !kShape.across_tiles));
+  static_assert(!kTwoLevels || !kShape.turns);
 };
 
 template <Shape kShape>
@@ -197,8 +203,8 @@ struct Landing {
   using D = Derived<kShape>;
   hopper::Mbarrier q_full[kShape.q_stages];
   hopper::Ring<D::kLandedStages> k_ring, v_ring;
-  TileScales scales[kShape.q_stages];           ///< are published together with q
-  TileScales own_scales[D::kConsumerWarps][2];  ///< as SharedMemory::rows
+  TileScales scales[kShape.q_stages];        ///< are published together with q
+  TileScales own_scales[D::kConsumerWarps];  ///< as SharedMemory::rows
 
   __device__ void init_barriers() {
     for (int i = 0; i < kShape.q_stages; ++i) q_full[i].init(1);
@@ -249,7 +255,7 @@ struct alignas(1024) SharedMemory {
   WorkItem item[kShape.q_stages];  ///< is published together with q
   WorkItem next_item;              ///< from the scheduling warp to the first producer warp and its followers
   Notes notes;                     ///< the scheduling warp's own
-  TileRows rows[D::kConsumerWarps][2];  ///< each warp's own, of the tiles it works on, until they are stored
+  TileRows rows[D::kConsumerWarps];  ///< each warp's own, of its tile
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Mbarrier next_full, next_empty;
   hopper::Ring<kShape.q_stages> q_ring;
@@ -280,7 +286,7 @@ struct alignas(1024) SharedMemory {
     next_empty.init(1 + D::kFollowers);
     // The copy engine's producer announces each part of a tile, or each warp that has converted a share of it.
     // The warp that loads the scales of K announces them on the barrier of K.
-    constexpr int kOfQ = kShape.e4m3_kv ? D::kConverters : 1;
+    constexpr int kOfQ = D::kQueriesApart ? 2 : kShape.e4m3_kv ? D::kConverters : 1;
     constexpr int kOfK = D::kConvertsK ? D::kTileConverters : D::kParts + (kShape.int8_qk ? 1 : 0);
     constexpr int kOfV = kShape.e4m3_kv ? D::kTileConverters : D::kParts;
     for (int i = 0; i < kShape.q_stages; ++i) q_ring.init(i, D::kConsumerWarps, kOfQ);
