@@ -55,9 +55,11 @@ class Consumer {
     Weights weights;
     if (!next_tile(item)) return;
     do {
+      if constexpr (kShape.masked) pass_unseen(item);
       start(s, o, weights, item);
       run_tile(s, o, weights);
       finish(s, o, weights);
+      if constexpr (D::kTakesWindows) pass_rest();
     } while (next_tile(item));
   }
 
@@ -105,17 +107,48 @@ class Consumer {
       n_ = item.n_end - 1;
       n_begin_ = item.n_begin;
       if (__builtin_expect(n_ >= n_begin_, 1)) return true;
-      const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
+      const TileRows rows{item.q_row, item.q_tokens, item.state, item.head, item.n_begin};
       store_unseen<kShape>(p_, rows, thread_row(), lane_);
       smem_.q_ring.release(q_, lane_);
       q_.advance();
     }
   }
 
+  /// Releases the next KV block, which no row of this warpgroup sees, although others of the tile do.
+  __device__ __forceinline__ void pass_block() {
+    await_k();
+    smem_.k_ring.release(k_, lane_);
+    k_.advance();
+    turn_.wait();
+    turn_.pass();
+    smem_.v_ring.await_full(v_);
+    smem_.v_ring.release(v_, lane_);
+    v_.advance();
+  }
+
+  /// Leaves the KV blocks from n_ to n_begin_ that a row of this warpgroup sees, or one. Passes over those before them;
+  /// those behind them are passed over when the tile ends.
+  __device__ __forceinline__ void pass_unseen(const WorkItem& item) {
+    const int last_seen = item.diagonal + token_of_row(p_, first_row_ + 63) + p_.reach_right;
+#pragma unroll 1
+    for (; n_ > n_begin_ && n_ * kShape.block_n > last_seen; --n_) pass_block();
+    if constexpr (D::kTakesWindows) {
+      const int first_seen = item.diagonal + token_of_row(p_, first_row_) - p_.reach_left;
+      n_begin_ = min(n_, max(n_begin_, first_seen / kShape.block_n));
+    }
+  }
+
+  /// Passes over the tile's last KV blocks, which no row of this warpgroup sees. The shuffle tells the compiler that all
+  /// lanes pass as many, so that the places in the rings stay in uniform registers.
+  __device__ __forceinline__ void pass_rest() {
+#pragma unroll 1
+    for (int rest = __shfl_sync(~0u, n_begin_ - own_rows().n_begin, 0); rest > 0; --rest) pass_block();
+  }
+
   /// Begins to read the scales of this thread's query rows, with time until describe_tile(). Rows past the
   /// tile's last token are not read.
   __device__ __forceinline__ void read_query_scales(const WorkItem& item) {
-    const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
+    const TileRows rows{item.q_row, item.q_tokens, item.state, item.head, item.n_begin};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = thread_row() + 8 * h;
@@ -128,7 +161,7 @@ class Consumer {
 
   /// Computes what else there is to know of a tile, while its first products run.
   __device__ __forceinline__ void describe_tile(const WorkItem& item) {
-    const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
+    const TileRows rows{item.q_row, item.q_tokens, item.state, item.head, item.n_begin};
     visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row(), lane_);
     if constexpr (D::kParks) visibility_.park(smem_.parked, parked_thread());
     softmax_ = OnlineSoftmax{};
@@ -374,14 +407,15 @@ class Consumer {
     take_scores<false>(s);
     float shrink[2];
     bool moved;
+    const auto sees_few = [&](int h) { return visibility().sees_few(h, n_); };
     if constexpr (D::kTwoWeights) {
-      moved = softmax_.add<D::kMath>(next, s, score_factor(), shrink);
+      moved = softmax_.add<D::kMath>(next, s, score_factor(), shrink, sees_few);
       hopper::pin(next);
       clear_sums();
       await_outputs(o);
     } else {
       if constexpr (!D::kTwoLevels) await_outputs(o);
-      moved = softmax_.add<D::kMath>(weights, s, score_factor(), shrink);
+      moved = softmax_.add<D::kMath>(weights, s, score_factor(), shrink, sees_few);
       clear_sums();
     }
     if (__builtin_expect(moved, 0)) rescale(o, shrink);

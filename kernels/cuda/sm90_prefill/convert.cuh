@@ -15,14 +15,6 @@
 
 namespace attnbench::sm90_prefill {
 
-/// The lane's number. What follows from it is computed where it is used, because a volatile read is not kept:
-/// registers do not suffice for the addresses of a lane.
-__device__ __forceinline__ uint32_t lane_anew() {
-  uint32_t lane;
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-  return lane;
-}
-
 /// Makes queries what products take: a share of each tile's, in one of kWarps warps.
 template <Shape kShape, int kWarps>
 class QueryConverter {

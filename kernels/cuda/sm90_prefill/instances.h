@@ -32,15 +32,21 @@ inline constexpr int32_t kShortKeys = 2048;
 /// longest sequence has kWideSequenceRows of them per KV head or more: in shorter ones too much of the last tile is
 /// empty.
 inline constexpr int64_t kWideRows = 2 * 144 * 192;
-inline constexpr int64_t kWideSequenceRows = 1024;
+inline constexpr int64_t kWideSequenceRows = 576;
 inline constexpr int kNarrowTileRows = 128;  ///< of the instance that runs otherwise
 
 /// Log2 of the weight in e4m3 of the greatest score of a row's first KV block. Below 2^-6 e4m3 has fewer digits.
 inline constexpr int kE4m3Lift = 4;
 
-/// The least weight in e4m3 of a row's heaviest key. A lane's 32 keys are heavy only if one weighs more than 448 / 32
-/// = 14, and the reference then moves to the greatest score, or by a factor of 2 (OnlineSoftmax).
-inline constexpr int kE4m3LeastWeight = 448 / 32 / 2;
+/// The same of a row that sees fewer than kFewKeys keys of that block. Later blocks likely have greater scores, so there
+/// is room for these: a reference that moves costs a warp half a step.
+inline constexpr int kE4m3LiftOfFew = 2;
+inline constexpr int kFewKeys = 16;
+
+/// The least weight in e4m3 of a row's heaviest key. Where the reference moves later, the heaviest key weighs more: a
+/// lane's 32 keys are heavy only if one weighs more than 448 / 32 = 14, and the reference moves to the greatest score,
+/// or by a factor of 2 (OnlineSoftmax).
+inline constexpr int kE4m3LeastWeight = 1 << kE4m3LiftOfFew;
 
 struct Instance {
   DType dtype;

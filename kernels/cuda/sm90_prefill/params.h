@@ -82,6 +82,7 @@ struct TileRows {
   int16_t q_tokens;
   uint16_t state;
   int32_t head;
+  int32_t n_begin;  ///< the tile's last KV block
 };
 
 inline constexpr int kMaxGroups = 64;

@@ -121,7 +121,6 @@ class KvLoader {
 
  private:
   static constexpr int kNearEnd = 2;  ///< near_end runs so many KV blocks before a tile's last
-  static constexpr bool kMayExpire = kShape.masked && !kShape.short_tiles;  ///< the instance takes windows
 
   /// This lane's box of KV block n.
   __device__ __forceinline__ KvBox locate(int k_len, int kv_base, int n) {
@@ -187,7 +186,7 @@ class KvLoader {
     const int32_t box_bytes = p_.box_rows / hopper::kGroupRows * D::template kLandedGroupBytes<kIsV>;
     const int first_box = part * boxes_;
     const bool issues = hopper::elect_lane();
-    if (__builtin_expect(box.left < D::kPartRows || (kMayExpire && expired > 0), 0)) {
+    if (__builtin_expect(box.left < D::kPartRows || (D::kTakesWindows && expired > 0), 0)) {
       copy_groups<kIsV>(tile, first_box, window, lane_row, box.left, expired, chunk, issues, full);
       return;
     }
@@ -218,22 +217,22 @@ class KvLoader {
       for (int r = 0; r < p_.box_rows; r += hopper::kGroupRows) {
         // Values before the first key that a query sees must be zeros. Keys there may be anything, because
         // their scores are not used.
-        const int32_t lead = kIsV && kMayExpire && expired < hopper::kGroupRows ? max(0, expired) : 0;
-        if (kIsV && kMayExpire && D::kChunkBytes == hopper::kChunkBytes && lead > 0 &&
+        const int32_t lead = kIsV && D::kTakesWindows && expired < hopper::kGroupRows ? max(0, expired) : 0;
+        if (kIsV && D::kTakesWindows && D::kChunkBytes == hopper::kChunkBytes && lead > 0 &&
             left < hopper::kGroupRows) {
           copy_rows(tile, row, left, expired, chunk, issues, full);
-        } else if (kIsV && kMayExpire && lead > 0) {
+        } else if (kIsV && D::kTakesWindows && lead > 0) {
           if (issues) window.load_behind(tile, chunk, row, lead, full);
         } else if (issues) {
           // A group of expired keys arrives as zeros, wherever its row is.
           const int32_t valid =
-              kMayExpire && expired >= hopper::kGroupRows ? 0 : max(0, min(left, hopper::kGroupRows));
+              D::kTakesWindows && expired >= hopper::kGroupRows ? 0 : max(0, min(left, hopper::kGroupRows));
           window.load(tile, chunk, row, valid, full);
         }
         tile += D::template kLandedGroupBytes<kIsV>;
         row += hopper::kGroupRows;
         left -= hopper::kGroupRows;
-        if constexpr (kMayExpire) expired -= hopper::kGroupRows;
+        if constexpr (D::kTakesWindows) expired -= hopper::kGroupRows;
       }
     }
   }

@@ -43,6 +43,7 @@ inline constexpr int kSharedBytes = 227 * 1024;  ///< most shared memory of a bl
 template <Shape kShape>
 struct Derived {
   static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
+  static constexpr bool kTakesWindows = kShape.masked && !kShape.short_tiles;
   static constexpr int kConsumers = kShape.block_m / 64;  ///< warpgroups of 64 rows each
   static constexpr bool kHasGuests = kShape.guest_registers > 0;
   /// Whether rows of split tiles are merged in the same launch: sums are absent until their state is complete,
@@ -173,6 +174,14 @@ constexpr Instance describe(decltype(Instance::launch) launch) {
           kShape.short_tiles, kShape.split,    kShape.cascade, kShape.e4m3_kv, kShape.e4m3_q,
           kShape.one_level,   kShape.int8_qk,  kShape.wide,    kShape.gathers, kShape.block_m,
           kShape.block_n,     D::kPartRows,    D::kChunkBytes, D::kHandsOver,  launch};
+}
+
+/// The lane's number. What follows from it is computed where it is used, because a volatile read is not kept:
+/// registers do not suffice for the addresses of a lane.
+__device__ __forceinline__ uint32_t lane_anew() {
+  uint32_t lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the

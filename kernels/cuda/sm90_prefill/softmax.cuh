@@ -38,6 +38,7 @@ struct BlockKeys {
   int end[2];     ///< for this thread's rows, less the lane's part
   int all_until;  ///< up to here all rows of the warp see the keys; the same in all lanes
   int until;      ///< up to here some row of the warp sees the keys
+  bool few[2];    ///< whether these rows see so few keys that later blocks will likely have greater scores
 };
 
 /// Factors of the scores of a thread's two rows, where rows have scales of their own.
@@ -61,9 +62,11 @@ struct OnlineSoftmax {
   /// the greatest fp16; 448 is the greatest e4m3, so no weight exceeds it.
   template <DType kType>
   static constexpr float kMostOfLane = kType == DType::kE4m3 ? 448.0f : 1024.0f;
-  /// Log2 of the weight of the reference.
+  /// Log2 of the weight of the reference, and of one that is the greatest of few scores.
   template <DType kType>
   static constexpr float kLift = kType == DType::kE4m3 ? kE4m3Lift : 0;
+  template <DType kType>
+  static constexpr float kLiftOfFew = kType == DType::kE4m3 ? kE4m3LiftOfFew : 0;
 
   /// Least that the reference of a heavy row moves, in base 2. In e4m3 a row may be heavy by many equal weights, and
   /// would stay so, block for block.
@@ -100,7 +103,7 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) {
       const float block = hopper::quad_reduce(fmaxf(block_max[h][0], block_max[h][1]),
                                               [](float a, float b) { return fmaxf(a, b); });
-      offset[h] = offset_of<kType>(block, factor_of(factor, h));
+      offset[h] = offset_of<kType>(block, factor_of(factor, h), seen.few[h]);
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
     }
     float part[2][2] = {};
@@ -127,10 +130,10 @@ struct OnlineSoftmax {
 
   /// Turns the scores of a further KV block into weights. Returns true, in the whole warp, where a reference
   /// moved. Then what was summed over previous blocks must be multiplied by `shrink`, which is not set
-  /// otherwise.
-  template <DType kType, int kSteps, int kCount, class Factor>
+  /// otherwise. `sees_few(h)` is asked of a row that has seen no key before: as BlockKeys::few.
+  template <DType kType, int kSteps, int kCount, class Factor, class Few>
   __device__ __forceinline__ bool add(uint32_t (&weights)[kSteps][4], const float (&s)[kCount], Factor factor,
-                                      float (&shrink)[2]) {
+                                      float (&shrink)[2], Few sees_few) {
     float block_sum[2];
     bool heavy[2];
     weigh<kType>(weights, s, factor, offset, block_sum);
@@ -140,7 +143,7 @@ struct OnlineSoftmax {
     const bool moves = __any_sync(~0u, heavy[0] || heavy[1]);
     if (__builtin_expect(moves, 0)) {
       float usable[2];
-      rebase<kType>(s, factor, heavy, usable, shrink);
+      rebase<kType>(s, factor, heavy, usable, shrink, sees_few);
       weigh<kType>(weights, s, factor, usable, block_sum);
 #pragma unroll
       for (int h = 0; h < 2; ++h) sum[h] = __fmul_rn(sum[h], shrink[h]);
@@ -182,11 +185,11 @@ struct OnlineSoftmax {
     }
   }
 
-  /// The offset of the reference `score`. Where an expression is written out as one instruction, as here, the
+  /// The offset of the reference `score`, which is the greatest of `few` scores or of many. Where an expression is written out as one instruction, as here, the
   /// compiler has no choice, and instances with other tiles give the same bits.
   template <DType kType>
-  __device__ __forceinline__ static float offset_of(float score, float factor) {
-    return fmaf(-score, factor, kLift<kType>);
+  __device__ __forceinline__ static float offset_of(float score, float factor, bool few) {
+    return fmaf(-score, factor, few ? kLiftOfFew<kType> : kLift<kType>);
   }
 
   static constexpr int kGroup = 16;  ///< scores of a thread for 32 keys
@@ -213,9 +216,9 @@ struct OnlineSoftmax {
 
   /// Moves the reference of the rows that some lane calls heavy to the greatest score so far, or a little further
   /// (kLeastMove). `usable` receives the offsets, 0 where a row has none yet. Older weights shrink by `shrink`.
-  template <DType kType, int kCount, class Factor>
+  template <DType kType, int kCount, class Factor, class Few>
   __device__ __forceinline__ void rebase(const float (&s)[kCount], Factor factor, const bool (&heavy)[2],
-                                         float (&usable)[2], float (&shrink)[2]) {
+                                         float (&usable)[2], float (&shrink)[2], Few sees_few) {
     float block_max[2][2] = {{s[0], s[1]}, {s[2], s[3]}};  // two chains per row
 #pragma unroll
     for (int i = 4; i < kCount; ++i) {
@@ -229,7 +232,8 @@ struct OnlineSoftmax {
           hopper::quad_reduce(heavy[h] ? 1.0f : 0.0f, [](float a, float b) { return a + b; }) > 0.0f;
       const float previous = offset[h];
       if (moves)
-        offset[h] = fminf(previous - kLeastMove<kType>, offset_of<kType>(block, factor_of(factor, h)));
+        offset[h] = fminf(previous - kLeastMove<kType>,
+                          offset_of<kType>(block, factor_of(factor, h), previous == INFINITY && sees_few(h)));
       // No key seen yet: all weights become 2^-inf = 0, not 2^(inf - inf).
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
       shrink[h] = moves ? hopper::exp2_approx(usable[h] - previous) : 1.0f;

@@ -54,13 +54,19 @@ class Visibility {
     const int first_key = n * kShape.block_n;
     return {{end_[0] - first_key, end_[1] - first_key},
             __shfl_sync(~0u, end_[0], 0) - first_key,
-            __shfl_sync(~0u, end_[1], 28) - first_key};
+            __shfl_sync(~0u, end_[1], 28) - first_key,
+            {sees_few(0, n), sees_few(1, n)}};
+  }
+
+  /// Whether row h sees few keys of KV block n, the first in which it sees any. All threads of a row agree.
+  __device__ __forceinline__ bool sees_few(int h, int n) const {
+    return end_[h] + 2 * static_cast<int>(lane_anew() % 4) - n * kShape.block_n < kFewKeys;
   }
 
   /// Masks keys left of the window.
   template <int kCount>
   __device__ __forceinline__ void mask_left(float (&s)[kCount], int n) const {
-    if constexpr (kShape.masked && !kShape.short_tiles) {
+    if constexpr (Derived<kShape>::kTakesWindows) {
       const int first_key = n * kShape.block_n;
       if (__builtin_expect(first_key < all_see_from_, 0)) {
         mask_before(s, {begin_[0] - first_key, begin_[1] - first_key});
