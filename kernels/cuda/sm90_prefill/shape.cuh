@@ -60,8 +60,8 @@ struct Derived {
   static constexpr bool kHasHelpers = kConverters == 4 || kGatherers == 4;
   static constexpr bool kConvertsK = kShape.e4m3_kv && !kShape.e4m3_q;                ///< V always
   static constexpr int kTileConverters = kConvertsK ? kConverters / 2 : kConverters;  ///< that share a tile
-  /// Whether two warps of the producers' warpgroup load and convert queries, ahead of the tile before. Then a third one
-  /// loads K and V. Otherwise the converting warps do both in turn, and consumers wait for queries.
+  /// Whether two warps of the producers' warpgroup load and convert the next tile's queries, and a third one loads K and
+  /// V. Otherwise the converting warps convert both in turn, and consumers wait for queries.
   static constexpr bool kQueriesApart = kConverters == 4;
   /// Warps that take items beside the first producer: they load or convert K and V in its place, or load the scales of
   /// K.
