@@ -126,8 +126,8 @@ class Consumer {
     v_.advance();
   }
 
-  /// Leaves the KV blocks from n_ to n_begin_ that a row of this warpgroup sees, or one. Passes over those before them;
-  /// those behind them are passed over when the tile ends.
+  /// Sets n_ and n_begin_ to the first and the last KV block that a row of this warpgroup sees, or both to one block.
+  /// Passes over the blocks before them. pass_rest() passes over those behind them.
   __device__ __forceinline__ void pass_unseen(const WorkItem& item) {
     const int last_seen = item.diagonal + token_of_row(p_, first_row_ + 63) + p_.reach_right;
 #pragma unroll 1
@@ -145,8 +145,8 @@ class Consumer {
     for (int rest = __shfl_sync(~0u, n_begin_ - own_rows().n_begin, 0); rest > 0; --rest) pass_block();
   }
 
-  /// Begins to read the scales of this thread's query rows, with time until describe_tile(). Rows past the
-  /// tile's last token are not read.
+  /// Begins to read the scales of this thread's query rows, which describe_tile() uses. Rows past the tile's last token
+  /// are not read.
   __device__ __forceinline__ void read_query_scales(const WorkItem& item) {
     const TileRows rows{item.q_row, item.q_tokens, item.state, item.head, item.n_begin};
 #pragma unroll
@@ -179,9 +179,8 @@ class Consumer {
     }
   }
 
-  /// After the products with K: releases K, and Q after a tile's last KV block. Masks the scores of block n_.
-  /// In a tile's first block it masks only what lies left of the window; OnlineSoftmax::begin() masks the
-  /// rest.
+  /// After the products with K: releases K, and Q after the warpgroup's last KV block of the tile. Masks the scores of
+  /// block n_. In the first block it masks only what lies left of the window; OnlineSoftmax::begin() masks the rest.
   template <bool kFirst>
   __device__ __forceinline__ void take_scores(Scores& s) {
     if constexpr (kShape.int8_qk) {
@@ -457,7 +456,7 @@ class Consumer {
   hopper::RingPlace<D::kKStages> k_;
   hopper::RingPlace<D::kVStages> v_;
   int n_;               ///< KV block of the last scores
-  int n_begin_;         ///< last KV block of their tile
+  int n_begin_;         ///< last KV block of their tile that this warpgroup computes
   int accumulate_ = 0;  ///< 0: the next products with V overwrite O
   float score_factor_;  ///< of the current tile, with e4m3_kv and without softcap
   [[no_unique_address]] std::conditional_t<kShape.int8_qk, Int8State, Nothing> int8_;

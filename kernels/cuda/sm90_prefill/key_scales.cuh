@@ -13,7 +13,7 @@
 
 namespace attnbench::sm90_prefill {
 
-/// The warp that loads the scales of the keys. It takes items as the gathering warps do (gather.cuh), and shares
+/// The warp that loads the scales of the keys. It takes items as follow() does (producer.cuh), and shares
 /// the barriers of K's ring with the producer: a KV block is full when both have arrived, and empty when
 /// consumers have read both.
 template <Shape kShape>
@@ -171,7 +171,7 @@ class QuerySigns {
 /// What a consumer holds beside its scores.
 struct Int8State {
   Int8Sums sums;       ///< of the next scores
-  QueryScales scales;  ///< of the rows of the tile that comes next
+  QueryScales scales;  ///< of the tile's rows
   RowFactors factors;  ///< of the current tile, as its signs
   QuerySigns signs;
 };

@@ -76,7 +76,7 @@ struct KvBases {
   }
 };
 
-/// The part of a WorkItem that the epilogue needs.
+/// The part of a WorkItem that a consumer keeps until the tile ends.
 struct TileRows {
   int32_t q_row;
   int16_t q_tokens;
@@ -163,7 +163,7 @@ inline constexpr int kSchedulingWarp = 1;
 /// The warp beside it that loads the scales of int8 keys.
 inline constexpr int kKeyScaleWarp = 2;
 
-/// Which warp of the producers loads K and V where the first takes queries alone.
+/// Which warp of the producers loads K and V where two others take queries.
 inline constexpr int kKvWarp = 2;
 
 /// By-value parameter of the attention kernel.

@@ -1,5 +1,5 @@
-// The producer warps. One draws work; the other takes it, loads Q, and keeps the rings of K and V tiles
-// filled by the copy engine.
+// The producer warps. One draws work; another takes it, loads Q, and keeps the rings of K and V tiles filled by the
+// copy engine. In some instances other warps follow it and load K and V.
 #pragma once
 
 #include <type_traits>
@@ -266,7 +266,7 @@ class KvLoader {
   PagesBefore pages_;
 };
 
-/// The scheduling warp: draws work when the first producer warp comes near the end of the previous tile.
+/// The scheduling warp: draws work when the warps that load K and V come near the end of the previous tile.
 template <Shape kShape>
 __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kShape>& smem, int lane) {
   using Cascade = CascadeSource<kShape.block_n, !Derived<kShape>::kHasGuests>;
@@ -293,7 +293,7 @@ __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kSh
 }
 
 /// Calls `load(item, near_end)` for each item, in a warp that follows the first producer. The next work is drawn when
-/// all followers have called near_end.
+/// the first producer and all followers have called near_end.
 template <Shape kShape, class Action>
 __device__ __forceinline__ void follow(SharedMemory<kShape>& smem, int lane, Action load) {
   for (uint32_t parity = 0;; parity ^= 1) {

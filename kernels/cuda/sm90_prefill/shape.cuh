@@ -49,8 +49,9 @@ struct Derived {
   /// Whether rows of split tiles are merged in the same launch: sums are absent until their state is complete,
   /// and between launches (sm90_mixed/row_merger.cuh).
   static constexpr bool kHandsOver = kShape.cascade && kHasGuests;
-  /// Warps that convert e4m3 tiles. Widening binds them, so four are faster. But a product with 256 columns needs more
-  /// registers than ptxas has for a block of 512 threads (C7602).
+  /// Warps that convert e4m3 tiles. Four widen faster than two, where registers allow: three warpgroups of consumers
+  /// leave none for a fifth warpgroup, and for a product with 256 columns ptxas has too few in a block of 512 threads
+  /// (C7602).
   static constexpr int kConverters = !kShape.e4m3_kv                                               ? 0
                                      : kShape.head_dim <= 128 && kConsumers == 2 && !kShape.e4m3_q ? 4
                                                                                                    : 2;
@@ -138,8 +139,7 @@ struct Derived {
                                           kConsumerRegisters - (kHasHelpers || kShape.e4m3_q ? 32 : 40);
 
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
-  /// holds it and softmax runs beside products of its own or other warpgroups (in 16 bits head_dim 64 is
-  /// slower with it).
+  /// holds it and a warpgroup holds V during its softmax (kTwoWeights), and with two levels of sums.
   static constexpr int kVStages =
       (kTwoWeights || kTwoLevels) && kShape.q_stages * kQBytes + kKStages * kKBytes + 3 * kVBytes +
                                              kLandedBytes + kKeyScaleBytes + kOtherBytes <=

@@ -73,7 +73,8 @@ struct OnlineSoftmax {
   template <DType kType>
   static constexpr float kLeastMove = kType == DType::kE4m3 ? 1 : 0;
 
-  /// kLift - factor * reference; inf while the row has seen no key
+  /// kLift or kLiftOfFew, less factor * reference, and less what the reference moved further; inf while the row has
+  /// seen no key
   float offset[2] = {INFINITY, INFINITY};
   float sum[2] = {0.0f, 0.0f};
 
@@ -185,8 +186,9 @@ struct OnlineSoftmax {
     }
   }
 
-  /// The offset of the reference `score`, which is the greatest of `few` scores or of many. Where an expression is written out as one instruction, as here, the
-  /// compiler has no choice, and instances with other tiles give the same bits.
+  /// The offset of the reference `score`, which is the greatest of `few` scores or of many. Where an expression is
+  /// written out as one instruction, as here, the compiler has no choice, and instances with other tiles give the same
+  /// bits.
   template <DType kType>
   __device__ __forceinline__ static float offset_of(float score, float factor, bool few) {
     return fmaf(-score, factor, few ? kLiftOfFew<kType> : kLift<kType>);

@@ -58,7 +58,8 @@ class Visibility {
             {sees_few(0, n), sees_few(1, n)}};
   }
 
-  /// Whether row h sees few keys of KV block n, the first in which it sees any. All threads of a row agree.
+  /// Whether row h sees few keys of KV block n, the first in which it sees any. Keys left of a window count too. All
+  /// threads of a row agree.
   __device__ __forceinline__ bool sees_few(int h, int n) const {
     return end_[h] + 2 * static_cast<int>(lane_anew() % 4) - n * kShape.block_n < kFewKeys;
   }
