@@ -203,6 +203,7 @@ TEST_F(PrefillOf, TilesOfManyRowsInE4m3) {
   EXPECT_EQ(tile_rows(8, 2048, make_all_e4m3), 192);
   EXPECT_EQ(tile_rows(1, 2048, make_all_e4m3), 128);  // fewer rows than two rounds of tiles
   EXPECT_EQ(tile_rows(64, 512, make_all_e4m3), 128);  // a third of each sequence's last tile would be empty
+  EXPECT_EQ(tile_rows(64, 576, make_all_e4m3), 192);  // three tiles each
   EXPECT_EQ(tile_rows(8, 2048, make_e4m3), 128);
   EXPECT_EQ(tile_rows(64, 512,
                       [](AttentionParams& p) {
