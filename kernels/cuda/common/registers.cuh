@@ -73,7 +73,7 @@ __device__ __forceinline__ void pin(float (&values)[kCount]) {
 }
 
 template <int kCount>
-__device__ __forceinline__ void pin(uint32_t (&values)[kCount]) {
+__device__ __forceinline__ void pin(int32_t (&values)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(values[i])::"memory");
 }

@@ -178,20 +178,14 @@ ATTNBENCH_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133");
 #define ATTNBENCH_U8(i) "+r"(u[i]), "+r"(u[i + 1]), "+r"(u[i + 2]), "+r"(u[i + 3]), "+r"(u[i + 4]), "+r"(u[i + 5]), "+r"(u[i + 6]), "+r"(u[i + 7])
 // clang-format on
 
-/// The start value of wgmma_int8: the bits of a float, and their value.
-inline constexpr uint32_t kInt8Start = 0x4b400000;
-inline constexpr float kInt8StartValue = 12582912.0f;  // 1.5 * 2^23
-
-/// u (64 x 128) += A (64 x 32) B (32 x 128) in int8, both K-major in shared memory. If `u` held kInt8Start before
-/// the first product, then its words are the bits of the floats kInt8StartValue + sum, exactly, for any sum in
-/// [-2^22, 2^22).
-__device__ __forceinline__ void wgmma_int8(uint32_t (&u)[64], uint64_t a, uint64_t b) {
+/// u (64 x 80) += A (64 x 32) B (32 x 80) in int8, both K-major in shared memory; int32 sums. accumulate = 0 ignores what
+/// u held.
+__device__ __forceinline__ void wgmma_int8(int32_t (&u)[40], uint64_t a, uint64_t b, int accumulate) {
   asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" ATTNBENCH_NAMES64 "}, %64, %65, p;}\n"
-      : ATTNBENCH_U8(0), ATTNBENCH_U8(8), ATTNBENCH_U8(16), ATTNBENCH_U8(24), ATTNBENCH_U8(32),
-        ATTNBENCH_U8(40), ATTNBENCH_U8(48), ATTNBENCH_U8(56)
-      : "l"(a), "l"(b));
+      "{.reg .pred p; setp.ne.b32 p, %42, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k32.s32.s8.s8 {" ATTNBENCH_NAMES40 "}, %40, %41, p;}\n"
+      : ATTNBENCH_U8(0), ATTNBENCH_U8(8), ATTNBENCH_U8(16), ATTNBENCH_U8(24), ATTNBENCH_U8(32)
+      : "l"(a), "l"(b), "r"(accumulate));
 }
 #undef ATTNBENCH_U8
 #undef ATTNBENCH_R0

@@ -65,6 +65,8 @@ class Consumer {
 
  private:
   using Scores = float[kShape.block_n / 2];
+  /// What products of int8 sum up to, before it becomes scores. Elsewhere it is not used.
+  using Sums = int32_t[kShape.block_n / 2];
   using Outputs = float[D::kDimV / 2];
   using Weights = uint32_t[kShape.block_n / D::kStepKeys][4];
   using QTile = hopper::SwizzledTile<D::kAtomBytes, D::kChunkBytes>;
@@ -77,7 +79,7 @@ class Consumer {
   /// First row of this thread in the tile; the second is 8 further on. Where registers are short, each use computes
   /// it, because a volatile read is not kept.
   __device__ __forceinline__ int thread_row() const {
-    if constexpr (!D::kSumsInScores) return thread_row_;
+    if constexpr (!D::kSumsInScores && !D::kParks) return thread_row_;
     uint32_t thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     return first_row_ + 16 * (thread / 32 % 4) + thread % 32 / 4;
@@ -176,36 +178,48 @@ class Consumer {
     if constexpr (kShape.int8_qk) {
       int8_.factors = factors_of(int8_.scales, p_.score_factor);
       int8_.signs = QuerySigns(int8_.scales);
+      int8_.any_sign = int8_.signs.exist();
     }
+  }
+
+  /// Whether the scores of block n_, which is not a tile's first, need neither masks nor signs. It is asked beside the
+  /// products, so that a step has one branch for what is rare, and knows early that it passes it.
+  __device__ __forceinline__ bool is_plain() const {
+    bool plain = visibility_.is_whole(n_);
+    if constexpr (kShape.int8_qk) plain = plain && !int8_.any_sign;
+    return plain;
   }
 
   /// After the products with K: releases K, and Q after the warpgroup's last KV block of the tile. Masks the scores of
   /// block n_. In the first block it masks only what lies left of the window; OnlineSoftmax::begin() masks the rest.
   template <bool kFirst>
-  __device__ __forceinline__ void take_scores(Scores& s) {
+  __device__ __forceinline__ void take_scores(Scores& s, Sums& sums, bool plain) {
     if constexpr (kShape.int8_qk) {
-      hopper::pin(int8_.sums.words);
-      int8_.sums.scale(s, smem_.key_scales.scale[k_.stage()] + 2 * (lane_ % 4));
-      int8_.signs.apply(s);
+      hopper::pin(sums);
+      scale_by_keys(s, sums, smem_.key_scales.scale[k_.stage()] + 2 * (lane_ % 4));
     } else {
       hopper::pin(s);
     }
     smem_.k_ring.release(k_, lane_);
     k_.advance();
     if constexpr (kShape.softcap) hopper::apply_tanh(s, tanh_factor());
-    if constexpr (kFirst) {
-      visibility().mask_left(s, n_);
-    } else {
-      visibility().mask(s, n_);
-    }
     const bool last = n_ == n_begin_;
-    if constexpr (D::kTwoWeights) {  // without a branch: 0.3 to 0.8 % faster, but slower at head_dim 64
+    if constexpr (!D::kConvertsK) {  // without a branch, which is faster, but takes registers
       __syncwarp();
       if (last && lane_ == 0) smem_.q_ring.empty[q_.stage()].arrive();
       q_.count += last ? 1 : 0;
     } else if (last) {
       smem_.q_ring.release(q_, lane_);
       q_.advance();
+    }
+    if (__builtin_expect(plain, 1)) return;
+    if constexpr (kShape.int8_qk) {
+      if (int8_.any_sign) int8_.signs.apply(s);
+    }
+    if constexpr (kFirst) {
+      visibility().mask_left(s, n_);
+    } else {
+      visibility().mask(s, n_);
     }
   }
 
@@ -238,20 +252,11 @@ class Consumer {
     return {smem_.v[v_.stage()], kShape.e4m3_q ? 0 : D::kAtomBytes};
   }
 
-  /// Prepares for the next products with K: in int8 they add to a start value.
-  __device__ __forceinline__ void clear_sums() {
-    if constexpr (kShape.int8_qk) int8_.sums.clear();
-  }
-
   /// Issues S = Q K^T. Both are K-major: a step of 16 channels, or 32 in 8 bits, is 32 bytes within the
   /// swizzled row.
-  __device__ __forceinline__ void issue_scores(Scores& s, const QTile& q, const KTile& k) {
+  __device__ __forceinline__ void issue_scores(Scores& s, Sums& sums, const QTile& q, const KTile& k) {
     constexpr int kStepsPerChunk = D::kChunkBytes / 32;
-    if constexpr (kShape.int8_qk) {
-      hopper::pin(int8_.sums.words);
-    } else {
-      hopper::pin(s);
-    }
+    if constexpr (!kShape.int8_qk) hopper::pin(s);
     hopper::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kStepsPerChunk * D::kChunks; ++i) {
@@ -259,7 +264,7 @@ class Consumer {
       const int in_row = i % kStepsPerChunk * 32;
       const uint64_t a = q.at(chunk * D::kQChunkBytes + in_row), b = k.at(chunk * D::kAtomBytes + in_row);
       if constexpr (kShape.int8_qk) {
-        hopper::wgmma_int8(int8_.sums.words, a, b);
+        hopper::wgmma_int8(sums, a, b, i > 0);
       } else {
         hopper::Wgmma<kShape.block_n>::template from_shared<D::kScoreMath>(s, a, b, i > 0);
       }
@@ -277,7 +282,7 @@ class Consumer {
     for (int i = 0; i < kShape.block_n / D::kStepKeys; ++i) {
       hopper::Wgmma<D::kDimV>::template from_registers<D::kMath>(
           o, weights[i], v.at(i * (kShape.e4m3_q ? D::kStepKeys : 2 * D::kVGroupBytes)),
-          i > 0 ? 1 : accumulate_);
+          D::kParks || i > 0 ? 1 : accumulate_);
     }
     hopper::wgmma_commit();
     accumulate_ = 1;
@@ -326,9 +331,10 @@ class Consumer {
     for (int i = 0; i < kColumns / 2; ++i) o[column / 2 + i] += sums[i];
   }
 
-  /// Makes the next products with V a tile's first, which overwrite O, or are added to 0.
+  /// Makes the next products with V a tile's first, which overwrite O, or are added to 0. With zeros O takes no registers
+  /// until then.
   __device__ __forceinline__ void begin_outputs(Outputs& o) {
-    if constexpr (D::kTwoLevels) {
+    if constexpr (D::kTwoLevels || D::kParks) {
 #pragma unroll
       for (float& sum : o) sum = 0.0f;
     } else {
@@ -352,16 +358,15 @@ class Consumer {
   /// Computes S of a tile's first KV block, and its weights.
   __device__ __forceinline__ void start(Scores& s, Outputs& o, Weights& weights, const WorkItem& item) {
     begin_outputs(o);
-    clear_sums();
     if constexpr (kShape.int8_qk) read_query_scales(item);
     await_k();
-    issue_scores(s, q_tile(), k_tile());
+    Sums sums;
+    issue_scores(s, sums, q_tile(), k_tile());
     describe_tile(item);
     const BlockKeys seen = visibility().seen(n_);
     hopper::wgmma_wait<0>();
-    take_scores<true>(s);
+    take_scores<true>(s, sums, false);
     softmax_.begin<D::kMath>(weights, s, score_factor(), seen);
-    clear_sums();
   }
 
   /// Computes the last O += P V of a tile and stores its rows.
@@ -377,13 +382,13 @@ class Consumer {
   }
 
   /// Issues S of the next KV block and O += P V of the previous one, in this warpgroup's turn.
-  __device__ __forceinline__ void issue_step(Scores& s, Outputs& o, Weights& weights) {
+  __device__ __forceinline__ void issue_step(Scores& s, Sums& sums, Outputs& o, Weights& weights) {
     await_k();
     const QTile q = q_tile();
     const KTile k = k_tile();
     const VTile v = v_tile();
     turn_.wait();
-    issue_scores(s, q, k);
+    issue_scores(s, sums, q, k);
     smem_.v_ring.await_full(v_);
     issue_outputs(o, weights, v);
     turn_.pass();
@@ -391,33 +396,55 @@ class Consumer {
 
   /// One step: S of the tile's next KV block, O += P V of the previous one, whose weights are in `weights`,
   /// and the next block's weights, to `next`. If the two are different registers (kTwoWeights), softmax runs
-  /// beside the products with V. With kTwoLevels nothing of a warpgroup runs beside its own products.
-  __device__ __forceinline__ void step(Scores& s, Outputs& o, Weights& weights, Weights& next) {
+  /// beside the products with V. With kTwoLevels nothing of a warpgroup runs beside its own products. Returns true where
+  /// the next weights are too heavy: then move() must follow.
+  __device__ __forceinline__ bool step(Scores& s, Outputs& o, Weights& weights, Weights& next) {
     --n_;
+    const bool plain = is_plain();
+    Sums sums;
     if constexpr (D::kTwoLevels) {
       add_block(s, o, weights);
       await_k();
-      issue_scores(s, q_tile(), k_tile());
+      issue_scores(s, sums, q_tile(), k_tile());
       hopper::wgmma_wait<0>();
     } else {
-      issue_step(s, o, weights);
+      issue_step(s, sums, o, weights);
       hopper::wgmma_wait<1>();  // waits for the scores
     }
-    take_scores<false>(s);
+    take_scores<false>(s, sums, plain);
+    if constexpr (!D::kTwoLevels && !D::kTwoWeights) await_outputs(o);
+    return softmax_.add<D::kMath>(next, s, score_factor());
+  }
+
+  /// Moves references, and with them the weights of block n_. Sums over previous blocks shrink by `shrink`.
+  __device__ __forceinline__ void move(const Scores& s, Weights& weights, float (&shrink)[2]) {
+    softmax_.move<D::kMath>(weights, s, score_factor(), shrink, [&](int h) { return visibility().sees_few(h, n_); });
+  }
+
+  /// A step with two sets of weights, to its end.
+  __device__ __forceinline__ void whole_step(Scores& s, Outputs& o, Weights& weights, Weights& next) {
+    const bool moves = step(s, o, weights, next);
     float shrink[2];
-    bool moved;
-    const auto sees_few = [&](int h) { return visibility().sees_few(h, n_); };
-    if constexpr (D::kTwoWeights) {
-      moved = softmax_.add<D::kMath>(next, s, score_factor(), shrink, sees_few);
-      hopper::pin(next);
-      clear_sums();
-      await_outputs(o);
-    } else {
-      if constexpr (!D::kTwoLevels) await_outputs(o);
-      moved = softmax_.add<D::kMath>(weights, s, score_factor(), shrink, sees_few);
-      clear_sums();
+    if (__builtin_expect(moves, 0)) move(s, next, shrink);
+    hopper::pin(next);
+    await_outputs(o);
+    if (__builtin_expect(moves, 0)) rescale(o, shrink);
+  }
+
+  /// All steps of a tile after its first KV block, with one set of weights. The inner loop has no code of move(), so that
+  /// its instructions follow each other.
+  __device__ __forceinline__ void run_steps(Scores& s, Outputs& o, Weights& weights) {
+    while (n_ > n_begin_) {
+      bool moves;
+      do {
+        moves = step(s, o, weights, weights);
+      } while (!moves && n_ > n_begin_);
+      if (moves) {
+        float shrink[2];
+        move(s, weights, shrink);
+        rescale(o, shrink);
+      }
     }
-    if (__builtin_expect(moved, 0)) rescale(o, shrink);
   }
 
   /// All steps of a tile after its first KV block. With kTwoWeights there are two copies of the step, between
@@ -425,22 +452,22 @@ class Consumer {
   /// instruction cache.
   __device__ __forceinline__ void run_tile(Scores& s, Outputs& o, Weights& weights) {
     if constexpr (!D::kTwoWeights) {
-      while (n_ > n_begin_) step(s, o, weights, weights);
+      run_steps(s, o, weights);
     } else {
       Weights next;
       if constexpr (kShape.short_tiles) {
         while (n_ > n_begin_) {
-          step(s, o, weights, next);
+          whole_step(s, o, weights, next);
           replace(weights, next);
         }
       } else {
         while (n_ > n_begin_) {
-          step(s, o, weights, next);
+          whole_step(s, o, weights, next);
           if (n_ == n_begin_) {
             replace(weights, next);
             return;
           }
-          step(s, o, next, weights);
+          whole_step(s, o, next, weights);
         }
       }
     }

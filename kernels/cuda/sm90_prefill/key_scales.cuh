@@ -1,13 +1,10 @@
 // Scales of int8 keys, one per (row, KV head), and of int8 queries, one per (token, query head).
 //
-// A raw score is the sum S of 128 products of int8 numbers. Its accumulator holds the float m + S, where m = 3 *
-// 2^22 (kInt8Start, wgmma.cuh). A score in units of its row is S * c, where c is the key's scale. One fused
-// multiply-add computes it: (m + S) * c - m * c. The last product must be exact, and it is if c has at most 22
-// digits, to which c is rounded here. The row's own scale is a factor of all scores of the row (RowFactors), and
-// its sign is applied where it is negative.
+// A raw score is the sum of 128 products of int8 numbers, times the key's scale. The row's own scale is a factor of all
+// scores of the row (RowFactors), and its sign is applied where it is negative.
 #pragma once
 
-#include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/sm90_prefill/producer.cuh"
 #include "kernels/cuda/sm90_prefill/shape.cuh"
 #include "kernels/cuda/sm90_prefill/softmax.cuh"
 
@@ -19,9 +16,8 @@ namespace attnbench::sm90_prefill {
 template <Shape kShape>
 class KeyScaleLoader {
   using D = Derived<kShape>;
-  static constexpr int kKeysOfLane = kShape.block_n / 32;
+  static constexpr int kKeysOfLane = (kShape.block_n + 31) / 32;
   static constexpr int kNearEnd = 2;  ///< as in KvLoader
-  static_assert(kShape.block_n % 32 == 0);
 
   using Scales = float[kKeysOfLane];  ///< of this lane's keys of a KV block
 
@@ -30,17 +26,13 @@ class KeyScaleLoader {
       : p_(p), smem_(smem), lane_(lane) {}
 
   __device__ __forceinline__ void run() {
-    for (uint32_t parity = 0;; parity ^= 1) {
-      smem_.next_full.wait(parity);
-      const WorkItem item = take_item(smem_.next_item, lane_);
-      if (item.head < 0) return;
-      load(item);
-    }
+    follow(smem_, lane_, [&](const WorkItem& item, auto near_end) { load(item, near_end); });
   }
 
  private:
   /// Loads the scales of an item. Those of a KV block are fetched while the block before it waits for room.
-  __device__ __forceinline__ void load(const WorkItem& item) {
+  template <class NearEnd>
+  __device__ __forceinline__ void load(const WorkItem& item, NearEnd near_end) {
     if (item.n_begin >= item.n_end) {
       near_end();
       return;
@@ -55,17 +47,14 @@ class KeyScaleLoader {
       smem_.k_ring.await_empty(place_);
       float* const stage = smem_.key_scales.scale[place_.stage()];
 #pragma unroll
-      for (int i = 0; i < kKeysOfLane; ++i) stage[32 * i + lane_] = rounded(next[i]);
+      for (int i = 0; i < kKeysOfLane; ++i) {
+        if (32 * i + lane_ < kShape.block_n) stage[32 * i + lane_] = next[i];
+      }
       __syncwarp();
       if (lane_ == 0) smem_.k_ring.full_at(place_).arrive();
       place_.advance();
       if (n > item.n_begin) fetch(next, head, item, n - 1);
     }
-  }
-
-  /// The scheduling warp may draw the next work.
-  __device__ __forceinline__ void near_end() const {
-    if (lane_ == 0) smem_.next_empty.arrive();
   }
 
   /// Reads the scales of this lane's keys of KV block n; zeros past the sequence's end and for keys that no query
@@ -89,43 +78,24 @@ class KeyScaleLoader {
     return block * d.k_stride_block + (key - page * p_.block_size) * d.k_stride_outer;
   }
 
-  /// Rounds to 22 digits. NaN stays NaN.
-  __device__ __forceinline__ static float rounded(float scale) {
-    const float result = __uint_as_float((__float_as_uint(scale) + 2) & ~3u);
-    return scale == scale ? result : scale;
-  }
-
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
   const int lane_;
   hopper::RingPlace<D::kKStages> place_;
 };
 
-/// Sums of products in int8, as the matrix unit adds them up.
-struct Int8Sums {
-  uint32_t words[64];
-
-  /// Prepares for the next sums. Volatile: the compiler would move plain assignments of a constant to the turn of
-  /// the warpgroup, which they would lengthen.
-  __device__ __forceinline__ void clear() {
+/// Sets s := sums * scales of their keys. `scales`: those of the KV block, from this lane's first key on, which is key
+/// 2 * (lane % 4).
+template <int kCount>
+__device__ __forceinline__ void scale_by_keys(float (&s)[kCount], const int32_t (&sums)[kCount],
+                                              const float* scales) {
 #pragma unroll
-    for (uint32_t& word : words) asm volatile("mov.b32 %0, %1;" : "=r"(word) : "n"(hopper::kInt8Start));
-  }
-
-  /// Sets s := sums * scales of their keys. `scales`: those of the KV block, from this lane's first key on, which
-  /// is key 2 * (lane % 4).
-  __device__ __forceinline__ void scale(float (&s)[64], const float* scales) const {
+  for (int i = 0; i < kCount; i += 4) {
+    const float2 key = *reinterpret_cast<const float2*>(scales + 2 * i);
 #pragma unroll
-    for (int i = 0; i < 64; i += 4) {
-      const float2 key = *reinterpret_cast<const float2*>(scales + 2 * i);
-      const float start[2] = {-hopper::kInt8StartValue * key.x, -hopper::kInt8StartValue * key.y};
-      s[i] = fmaf(__uint_as_float(words[i]), key.x, start[0]);
-      s[i + 1] = fmaf(__uint_as_float(words[i + 1]), key.y, start[1]);
-      s[i + 2] = fmaf(__uint_as_float(words[i + 2]), key.x, start[0]);
-      s[i + 3] = fmaf(__uint_as_float(words[i + 3]), key.y, start[1]);
-    }
+    for (int j = 0; j < 4; ++j) s[i + j] = __int2float_rn(sums[i + j]) * (j % 2 == 0 ? key.x : key.y);
   }
-};
+}
 
 /// The scales of a thread's two query rows.
 struct QueryScales {
@@ -154,11 +124,14 @@ class QuerySigns {
     bits_ = (first & kSign) | (second & kSign) >> 1;
   }
 
-  /// Changes the signs of the scores of rows with a negative scale. All lanes call it.
-  __device__ __forceinline__ void apply(float (&s)[64]) const {
-    if (__builtin_expect(!__any_sync(~0u, bits_ != 0), 1)) return;
+  /// Whether a row of the warp has a negative scale. All lanes call it.
+  __device__ __forceinline__ bool exist() const { return __any_sync(~0u, bits_ != 0); }
+
+  /// Changes the signs of the scores of rows with a negative scale.
+  template <int kCount>
+  __device__ __forceinline__ void apply(float (&s)[kCount]) const {
 #pragma unroll
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       s[i] = __uint_as_float(__float_as_uint(s[i]) ^ (bits_ << i / 2 % 2 & kSign));
     }
   }
@@ -170,10 +143,10 @@ class QuerySigns {
 
 /// What a consumer holds beside its scores.
 struct Int8State {
-  Int8Sums sums;       ///< of the next scores
   QueryScales scales;  ///< of the tile's rows
   RowFactors factors;  ///< of the current tile, as its signs
   QuerySigns signs;
+  bool any_sign;  ///< signs.exist()
 };
 
 }  // namespace attnbench::sm90_prefill

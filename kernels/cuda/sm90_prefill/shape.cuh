@@ -74,7 +74,7 @@ struct Derived {
   /// Whether the sums of a KV block take the registers of its scores, for as many channels at a time as there are keys.
   static constexpr bool kSumsInScores = kTwoLevels && kDimV % kShape.block_n == 0;
   /// Whether consumers keep what they seldom need in shared memory, because registers do not suffice.
-  static constexpr bool kParks = kSumsInScores && kConsumers == 3;
+  static constexpr bool kParks = (kSumsInScores || kShape.int8_qk) && kConsumers == 3;
   static constexpr int kKStages = kShape.int8_qk ? 4 : kTwoLevels && kConsumers == 3 ? 3 : 2;
   static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasHelpers);
   static constexpr int kConsumerWarps = 4 * kConsumers;
@@ -156,7 +156,7 @@ struct Derived {
   static_assert(kShape.masked || !kShape.softcap);
   static_assert(kShape.split || !kShape.cascade);
   static_assert(!kShape.e4m3_kv || (kShape.head_dim % 64 == 0 && kShape.masked && !kHasGuests));
-  // Rows of int8 have 128 bytes, and sums of 128 products fit the start value (key_scales.cuh).
+  // Rows of int8 have 128 bytes.
   static_assert(!kShape.int8_qk ||
                 (kShape.head_dim == 128 && kDimV == 128 && kShape.masked && !kShape.softcap &&
                  !kShape.split && !kShape.e4m3_kv && !kShape.gathers && !kHasGuests));

@@ -77,6 +77,7 @@ struct OnlineSoftmax {
   /// seen no key
   float offset[2] = {INFINITY, INFINITY};
   float sum[2] = {0.0f, 0.0f};
+  float block_sum[2];  ///< this lane's weights of the last KV block
 
   /// Turns the scores of a tile's first KV block into weights. Rows see the keys below `seen`, and the scores
   /// are masked here. Keys that no row of the warp sees cost nothing; in a causal tile these are half of the
@@ -129,29 +130,28 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
   }
 
-  /// Turns the scores of a further KV block into weights. Returns true, in the whole warp, where a reference
-  /// moved. Then what was summed over previous blocks must be multiplied by `shrink`, which is not set
-  /// otherwise. `sees_few(h)` is asked of a row that has seen no key before: as BlockKeys::few.
-  template <DType kType, int kSteps, int kCount, class Factor, class Few>
-  __device__ __forceinline__ bool add(uint32_t (&weights)[kSteps][4], const float (&s)[kCount], Factor factor,
-                                      float (&shrink)[2], Few sees_few) {
-    float block_sum[2];
-    bool heavy[2];
+  /// Turns the scores of a further KV block into weights, and adds these to `sum`. Returns true, in the whole warp, where
+  /// a row of it is heavy. Then nothing is added, and move() must follow.
+  template <DType kType, int kSteps, int kCount, class Factor>
+  __device__ __forceinline__ bool add(uint32_t (&weights)[kSteps][4], const float (&s)[kCount], Factor factor) {
     weigh<kType>(weights, s, factor, offset, block_sum);
-    // NaN counts as heavy: rows without a reference get NaN.
-#pragma unroll
-    for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kMostOfLane<kType>);
-    const bool moves = __any_sync(~0u, heavy[0] || heavy[1]);
-    if (__builtin_expect(moves, 0)) {
-      float usable[2];
-      rebase<kType>(s, factor, heavy, usable, shrink, sees_few);
-      weigh<kType>(weights, s, factor, usable, block_sum);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) sum[h] = __fmul_rn(sum[h], shrink[h]);
-    }
+    if (__builtin_expect(__any_sync(~0u, is_heavy<kType>(0) || is_heavy<kType>(1)), 0)) return true;
 #pragma unroll
     for (int h = 0; h < 2; ++h) sum[h] += block_sum[h];
-    return moves;
+    return false;
+  }
+
+  /// Does what add() left undone, after moving the references of heavy rows. The caller multiplies by `shrink` what was
+  /// summed over previous blocks. `sees_few(h)` is asked of a row that has seen no key before: as BlockKeys::few.
+  template <DType kType, int kSteps, int kCount, class Factor, class Few>
+  __device__ __forceinline__ void move(uint32_t (&weights)[kSteps][4], const float (&s)[kCount], Factor factor,
+                                       float (&shrink)[2], Few sees_few) {
+    const bool heavy[2] = {is_heavy<kType>(0), is_heavy<kType>(1)};
+    float usable[2];
+    rebase<kType>(s, factor, heavy, usable, shrink, sees_few);
+    weigh<kType>(weights, s, factor, usable, block_sum);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sum[h] = __fadd_rn(__fmul_rn(sum[h], shrink[h]), block_sum[h]);
   }
 
   /// Ends the rows: 1 / sum over the quad, 0 where a row saw no key, and the natural LSE. `sink` is a key
@@ -172,6 +172,12 @@ struct OnlineSoftmax {
   }
 
  private:
+  /// NaN counts as heavy: rows without a reference get NaN.
+  template <DType kType>
+  __device__ __forceinline__ bool is_heavy(int h) const {
+    return !(block_sum[h] <= kMostOfLane<kType>);
+  }
+
   /// Rounds the weights of scores i and i + 1 to kType, and puts them where the product with V wants them. In
   /// e4m3 a word holds two pairs: those of keys 8 further on in its upper half.
   template <DType kType, int kSteps>
@@ -201,7 +207,7 @@ struct OnlineSoftmax {
   template <DType kType, int kSteps, int kCount, class Factor>
   __device__ __forceinline__ void weigh(uint32_t (&weights)[kSteps][4], const float (&s)[kCount],
                                         Factor factor, const float (&offsets)[2],
-                                        float (&block_sum)[2]) const {
+                                        float (&sums)[2]) const {
     float part[2][2];
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) {
@@ -213,7 +219,7 @@ struct OnlineSoftmax {
       pack_weights<kType>(weights, i, low, high);
     }
 #pragma unroll
-    for (int h = 0; h < 2; ++h) block_sum[h] = part[h][0] + part[h][1];
+    for (int h = 0; h < 2; ++h) sums[h] = part[h][0] + part[h][1];
   }
 
   /// Moves the reference of the rows that some lane calls heavy to the greatest score so far, or a little further

@@ -25,26 +25,28 @@ class Visibility {
         begin_[h] = diagonal - p.reach_left;
       }
     }
-    all_see_until_ = item.k_len;
+    int all_see_until = item.k_len, all_see_from = 0;
     if constexpr (kShape.masked) {
       const int first_diagonal = item.diagonal + token_of_row(p, first_row);
-      const int last_diagonal = item.diagonal + token_of_row(p, first_row + 63);
-      all_see_until_ = min(all_see_until_, first_diagonal + p.reach_right + 1);
-      all_see_from_ = last_diagonal - p.reach_left;
-      if constexpr (Derived<kShape>::kTwoLevels) {  // the same in all lanes, so they take no registers
-        all_see_until_ = __shfl_sync(~0u, all_see_until_, 0);
-        all_see_from_ = __shfl_sync(~0u, all_see_from_, 0);
-      }
+      all_see_until = min(all_see_until, first_diagonal + p.reach_right + 1);
     }
+    if constexpr (Derived<kShape>::kTakesWindows) {
+      const int last_diagonal = item.diagonal + token_of_row(p, first_row + 63);
+      all_see_from = max(0, last_diagonal - p.reach_left);
+    }
+    // The shuffles tell the compiler that these are the same in all lanes, so they take no registers.
+    whole_begin_ = __shfl_sync(~0u, (all_see_from + kShape.block_n - 1) / kShape.block_n, 0);
+    whole_end_ = __shfl_sync(~0u, max(0, all_see_until) / kShape.block_n, 0);
   }
+
+  /// Whether all rows see all of KV block n.
+  __device__ __forceinline__ bool is_whole(int n) const { return n >= whole_begin_ && n < whole_end_; }
 
   /// Masks the scores of KV block n, if some row does not see all of it.
   template <int kCount>
   __device__ __forceinline__ void mask(float (&s)[kCount], int n) const {
     const int first_key = n * kShape.block_n;
-    if (__builtin_expect(first_key + kShape.block_n > all_see_until_, 0)) {
-      mask_from(s, {end_[0] - first_key, end_[1] - first_key});
-    }
+    if (n >= whole_end_) mask_from(s, {end_[0] - first_key, end_[1] - first_key});
     mask_left(s, n);
   }
 
@@ -69,7 +71,7 @@ class Visibility {
   __device__ __forceinline__ void mask_left(float (&s)[kCount], int n) const {
     if constexpr (Derived<kShape>::kTakesWindows) {
       const int first_key = n * kShape.block_n;
-      if (__builtin_expect(first_key < all_see_from_, 0)) {
+      if (__builtin_expect(n < whole_begin_, 0)) {
         mask_before(s, {begin_[0] - first_key, begin_[1] - first_key});
       }
     }
@@ -94,8 +96,7 @@ class Visibility {
  private:
   int end_[2];
   int begin_[2];
-  int all_see_until_;
-  int all_see_from_;
+  int whole_begin_, whole_end_;  ///< all rows see all of KV blocks [whole_begin_, whole_end_)
 };
 
 }  // namespace attnbench::sm90_prefill
