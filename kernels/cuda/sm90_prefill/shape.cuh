@@ -159,7 +159,7 @@ struct Derived {
   // Rows of int8 have 128 bytes.
   static_assert(!kShape.int8_qk ||
                 (kShape.head_dim == 128 && kDimV == 128 && kShape.masked && !kShape.softcap &&
-                 !kShape.split && !kShape.e4m3_kv && !kShape.gathers && !kHasGuests));
+                 !kShape.e4m3_kv && !kShape.gathers && !kHasGuests));
   static_assert(!kShape.gathers || (kShape.masked && !kShape.e4m3_kv && !kHasGuests));
   static_assert((kShape.e4m3_kv || !kShape.e4m3_q) && (kShape.e4m3_q || !kShape.one_level));
   static_assert(!kShape.e4m3_q || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
