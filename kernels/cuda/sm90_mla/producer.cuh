@@ -178,12 +178,15 @@ class Producer {
   }
 
   /// Loads a tile, part by part, in the order in which the consumers release them: the rest, then the half of the
-  /// team that computes the scores.
+  /// team that computes the scores. With one row tile memory binds, and is faster if whole rows are read at once.
   __device__ __forceinline__ void load(const Sequence& s, int32_t tile, const Segment& segment) {
     const int team = (tile - segment.begin) % kTeams;
     const int32_t row = row_of(s, tile, segment.end);
     const bool whole = (tile + 1) * kTileKeys <= s.k_len;
     const int32_t valid = valid_keys(s, tile, whole);
+    if (p_.row_tiles == 1) {
+      for (auto& part : smem_.kv_ring.parts) part.await_empty(kv_);
+    }
     load_part<part_bytes(kRest)>(maps_.rest, kRest, row, valid, whole);
     load_part<part_bytes(0)>(maps_.half, team, row, valid, whole);
     load_part<part_bytes(0)>(maps_.half, 1 - team, row, valid, whole);
