@@ -418,7 +418,8 @@ class Consumer {
 
   /// Moves references, and with them the weights of block n_. Sums over previous blocks shrink by `shrink`.
   __device__ __forceinline__ void move(const Scores& s, Weights& weights, float (&shrink)[2]) {
-    softmax_.move<D::kMath>(weights, s, score_factor(), shrink, [&](int h) { return visibility().sees_few(h, n_); });
+    softmax_.move<D::kMath>(weights, s, score_factor(), shrink,
+                            [&](int h) { return visibility().sees_few(h, n_); });
   }
 
   /// A step with two sets of weights, to its end.

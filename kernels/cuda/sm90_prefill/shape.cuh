@@ -157,9 +157,8 @@ struct Derived {
   static_assert(kShape.split || !kShape.cascade);
   static_assert(!kShape.e4m3_kv || (kShape.head_dim % 64 == 0 && kShape.masked && !kHasGuests));
   // Rows of int8 have 128 bytes.
-  static_assert(!kShape.int8_qk ||
-                (kShape.head_dim == 128 && kDimV == 128 && kShape.masked && !kShape.softcap &&
-                 !kShape.e4m3_kv && !kShape.gathers && !kHasGuests));
+  static_assert(!kShape.int8_qk || (kShape.head_dim == 128 && kDimV == 128 && kShape.masked &&
+                                    !kShape.softcap && !kShape.e4m3_kv && !kShape.gathers && !kHasGuests));
   static_assert(!kShape.gathers || (kShape.masked && !kShape.e4m3_kv && !kHasGuests));
   static_assert((kShape.e4m3_kv || !kShape.e4m3_q) && (kShape.e4m3_q || !kShape.one_level));
   static_assert(!kShape.e4m3_q || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));

@@ -133,7 +133,8 @@ struct OnlineSoftmax {
   /// Turns the scores of a further KV block into weights, and adds these to `sum`. Returns true, in the whole warp, where
   /// a row of it is heavy. Then nothing is added, and move() must follow.
   template <DType kType, int kSteps, int kCount, class Factor>
-  __device__ __forceinline__ bool add(uint32_t (&weights)[kSteps][4], const float (&s)[kCount], Factor factor) {
+  __device__ __forceinline__ bool add(uint32_t (&weights)[kSteps][4], const float (&s)[kCount],
+                                      Factor factor) {
     weigh<kType>(weights, s, factor, offset, block_sum);
     if (__builtin_expect(__any_sync(~0u, is_heavy<kType>(0) || is_heavy<kType>(1)), 0)) return true;
 #pragma unroll
@@ -144,8 +145,8 @@ struct OnlineSoftmax {
   /// Does what add() left undone, after moving the references of heavy rows. The caller multiplies by `shrink` what was
   /// summed over previous blocks. `sees_few(h)` is asked of a row that has seen no key before: as BlockKeys::few.
   template <DType kType, int kSteps, int kCount, class Factor, class Few>
-  __device__ __forceinline__ void move(uint32_t (&weights)[kSteps][4], const float (&s)[kCount], Factor factor,
-                                       float (&shrink)[2], Few sees_few) {
+  __device__ __forceinline__ void move(uint32_t (&weights)[kSteps][4], const float (&s)[kCount],
+                                       Factor factor, float (&shrink)[2], Few sees_few) {
     const bool heavy[2] = {is_heavy<kType>(0), is_heavy<kType>(1)};
     float usable[2];
     rebase<kType>(s, factor, heavy, usable, shrink, sees_few);
@@ -206,8 +207,7 @@ struct OnlineSoftmax {
   /// product with V (wgmma.cuh), and their sum before rounding.
   template <DType kType, int kSteps, int kCount, class Factor>
   __device__ __forceinline__ void weigh(uint32_t (&weights)[kSteps][4], const float (&s)[kCount],
-                                        Factor factor, const float (&offsets)[2],
-                                        float (&sums)[2]) const {
+                                        Factor factor, const float (&offsets)[2], float (&sums)[2]) const {
     float part[2][2];
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) {
