@@ -52,6 +52,11 @@ void make_all_e4m3(AttentionParams& p) {
   p.dtype_q = DType::kE4m3;
 }
 
+void make_int8(AttentionParams& p) {
+  p.features |= kInt8K | kInt8Q;
+  p.dtype_q = p.dtype_k = DType::kInt8;
+}
+
 void make_contiguous(AttentionParams& p) {
   p.features = (p.features & ~uint64_t{kPagedKv}) | kContiguousKv;
   p.cache_capacity = 64;
@@ -81,8 +86,8 @@ class PrefillOf : public ::testing::Test {
     return kernel_->supports(&op, &context, &message) == KernelStatus::kOk ? "" : message.text;
   }
 
-  /// Rows of a tile for `batch` sequences of `tokens` queries at head_dim 128.
-  int tile_rows(int batch, int tokens, const std::function<void(AttentionParams&)>& change) const {
+  /// The tile for `batch` sequences of `tokens` queries at head_dim 128.
+  Tile tile(int batch, int tokens, const std::function<void(AttentionParams&)>& change) const {
     OpParams op{};
     op.op = Op::kAttention;
     op.attention = launch_of(128, 128);
@@ -90,7 +95,11 @@ class PrefillOf : public ::testing::Test {
     op.attention.max_seqlen_q = tokens;
     op.attention.total_q = int64_t{batch} * tokens;
     change(op.attention);
-    return kernel_->tile(&op).rows;
+    return kernel_->tile(&op);
+  }
+
+  int tile_rows(int batch, int tokens, const std::function<void(AttentionParams&)>& change) const {
+    return tile(batch, tokens, change).rows;
   }
 
   const std::string_view name_;
@@ -211,6 +220,14 @@ TEST_F(PrefillOf, TilesOfManyRowsInE4m3) {
                         p.num_heads_kv = kHeads / 4;  // four heads share a tile
                       }),
             192);
+}
+
+// total_q may count rows of nobody, which must not change a result's bits.
+TEST_F(PrefillOf, KvBlocksDoNotFollowFromTotalQ) {
+  for (const auto& change : {make_e4m3, make_all_e4m3, make_int8}) {
+    ASSERT_GT(tile(1, 2048, change).keys, 0);
+    EXPECT_EQ(tile(64, 2048, change).keys, tile(1, 2048, change).keys);
+  }
 }
 
 TEST_F(PrefillOf, AWorkspaceForManyQueriesIsEnoughForFewer) {

@@ -65,7 +65,7 @@ class Consumer {
 
  private:
   using Scores = float[kShape.block_n / 2];
-  /// What products of int8 sum up to, before it becomes scores. Elsewhere it is not used.
+  /// Sums of products in int8, which become scores. Other instances do not use them.
   using Sums = int32_t[kShape.block_n / 2];
   using Outputs = float[D::kDimV / 2];
   using Weights = uint32_t[kShape.block_n / D::kStepKeys][4];
@@ -282,7 +282,7 @@ class Consumer {
     for (int i = 0; i < kShape.block_n / D::kStepKeys; ++i) {
       hopper::Wgmma<D::kDimV>::template from_registers<D::kMath>(
           o, weights[i], v.at(i * (kShape.e4m3_q ? D::kStepKeys : 2 * D::kVGroupBytes)),
-          D::kParks || i > 0 ? 1 : accumulate_);
+          D::kClearsOutputs || i > 0 ? 1 : accumulate_);
     }
     hopper::wgmma_commit();
     accumulate_ = 1;
@@ -331,10 +331,9 @@ class Consumer {
     for (int i = 0; i < kColumns / 2; ++i) o[column / 2 + i] += sums[i];
   }
 
-  /// Makes the next products with V a tile's first, which overwrite O, or are added to 0. With zeros O takes no registers
-  /// until then.
+  /// Makes the next products with V a tile's first, which overwrite O, or are added to 0.
   __device__ __forceinline__ void begin_outputs(Outputs& o) {
-    if constexpr (D::kTwoLevels || D::kParks) {
+    if constexpr (D::kClearsOutputs) {
 #pragma unroll
       for (float& sum : o) sum = 0.0f;
     } else {

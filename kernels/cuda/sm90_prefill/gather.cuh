@@ -18,7 +18,6 @@ class Gatherer {
   static constexpr int kRowsOfLane = D::kPartRows / 32;  ///< of a part, whose places a lane finds
   static constexpr int kRowBytes = kShape.head_dim * 2;
   static constexpr int kStepBytes = 64;  ///< of a row, in one instruction: 4 lanes have 16 bytes each
-  static constexpr int kNearEnd = 2;     ///< as in KvLoader
   static constexpr int kGroupsAtOnce = kShape.head_dim == 64 ? 1 : 4;  ///< as registers allow
   static_assert(D::kPartRows % 32 == 0 && kRowBytes % hopper::kChunkBytes == 0);
   static_assert(D::kDimV == kShape.head_dim && D::kChunkBytes == hopper::kChunkBytes);

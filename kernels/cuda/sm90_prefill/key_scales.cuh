@@ -17,7 +17,6 @@ template <Shape kShape>
 class KeyScaleLoader {
   using D = Derived<kShape>;
   static constexpr int kKeysOfLane = (kShape.block_n + 31) / 32;
-  static constexpr int kNearEnd = 2;  ///< as in KvLoader
 
   using Scales = float[kKeysOfLane];  ///< of this lane's keys of a KV block
 

@@ -69,6 +69,9 @@ __device__ __forceinline__ void prefetch_maps(const Maps& maps) {
   hopper::prefetch_map(maps.v.whole);
 }
 
+/// The next work is drawn so many KV blocks before a tile's last, in every warp that loads its keys.
+inline constexpr int kNearEnd = 2;
+
 /// Loads the K and V tiles of block_n keys. One copy brings box_rows keys: a whole tile where KV is packed or
 /// pages allow it, else a page or a part of one. A tile in which a sequence ends comes in groups of 8 rows.
 /// Each lane finds the address of one copy, and one lane issues them all. That takes a fifth of the time that
@@ -120,8 +123,6 @@ class KvLoader {
   }
 
  private:
-  static constexpr int kNearEnd = 2;  ///< near_end runs so many KV blocks before a tile's last
-
   /// This lane's box of KV block n.
   __device__ __forceinline__ KvBox locate(int k_len, int kv_base, int n) {
     const int left = k_len - n * kShape.block_n;

@@ -75,6 +75,8 @@ struct Derived {
   static constexpr bool kSumsInScores = kTwoLevels && kDimV % kShape.block_n == 0;
   /// Whether consumers keep what they seldom need in shared memory, because registers do not suffice.
   static constexpr bool kParks = (kSumsInScores || kShape.int8_qk) && kConsumers == 3;
+  /// Whether O starts as zeros. Else a tile's first product with V overwrites it, and its registers stay taken meanwhile.
+  static constexpr bool kClearsOutputs = kTwoLevels || kParks;
   static constexpr int kKStages = kShape.int8_qk ? 4 : kTwoLevels && kConsumers == 3 ? 3 : 2;
   static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasHelpers);
   static constexpr int kConsumerWarps = 4 * kConsumers;
