@@ -39,37 +39,52 @@ class Consumer {
   }
 
  private:
-  __device__ __forceinline__ void pair_meets() const { hopper::named_barrier_sync(kPairBarrier + warp_, 64); }
+  __device__ __forceinline__ void pair_meets() const {
+    hopper::named_barrier_sync(kPairBarrier + warp_, kPairThreads);
+  }
 
-  /// Team 0 computes the weights of the first tile, team 1 those of the second, and so on.
+  /// Team 0 computes the weights of the first tile, team 1 those of the second, and so on. The team that takes them over
+  /// adds values first, because the next scores are its own. The other team's products with values run beside these.
   __device__ __forceinline__ void add_tiles(int begin, int end) {
     if (begin + team_ >= end) smem_.q_ring.release(q_, lane_);  // none is this team's
 #pragma unroll 1
     for (int tile = begin; tile < end; ++tile, kv_.advance()) {
       const bool is_own = (tile - begin) % kTeams == team_;
-      // Products with the first keys' values run while the weights of the others are computed.
-      uint32_t first[kFirstSteps][4], others[kSteps - kFirstSteps][4];
+      // The first keys' weights are handed over while those of the others are computed.
+      Weights first[kFirstSteps], others[kSteps - kFirstSteps];
       float s[kScores], shrink[2];
       if (is_own) {
         multiply_keys(s);
         if (tile + kTeams >= end) smem_.q_ring.release(q_, lane_);
-        raise(s, tile, shrink);
+        rows_.hide(s, tile * kTileKeys);
+        rows_.lower(s, p_.score_factor, shrink);
+        leave_state(shrink);
         weigh<0>(s, first);
       }
       pair_meets();
-      if (!is_own) take_over<0>(first, shrink);
+      if (!is_own) {
+        take_state(shrink);
+        take_weights(smem_.exchange.weights, place_in_team(), first);
+      }
       rescale(o_, shrink);
       smem_.kv_ring.parts[team_].await_full(kv_);
-      add_values<0>(first);
-      if (is_own) weigh<kFirstSteps>(s, others);
+      if (is_own) {
+        weigh<kFirstSteps>(s, others);
+      } else {
+        add_values<0>(first);
+      }
       pair_meets();
-      if (!is_own) take_over<kFirstSteps>(others, shrink);
-      add_values<kFirstSteps>(others);
-      hopper::wgmma_wait<0>();
-      hopper::pin(o_);
-      hopper::pin(first);
-      hopper::pin(others);
-      smem_.kv_ring.parts[team_].release(kv_, lane_);
+      if (is_own) {
+        hopper::named_barrier_sync(kValuesBarrier + warp_, kPairThreads);
+        add_values<0>(first);
+        add_values<kFirstSteps>(others);
+        end_values(first, others);
+      } else {
+        take_weights(smem_.exchange.weights + kFirstSteps, place_in_team(), others);
+        add_values<kFirstSteps>(others);
+        end_values(first, others);
+        hopper::named_barrier_arrive(kValuesBarrier + warp_, kPairThreads);
+      }
     }
   }
 
@@ -102,7 +117,7 @@ class Consumer {
 
   /// o += P V for the keys of kCount steps from kFrom on, and this team's half of the channels.
   template <int kFrom, int kCount>
-  __device__ __forceinline__ void add_values(const uint32_t (&weights)[kCount][4]) {
+  __device__ __forceinline__ void add_values(const Weights (&weights)[kCount]) {
     constexpr int kGroupBytes = part_group_bytes(0);
     const hopper::SwizzledTile<kGroupBytes> values(smem_.kv[kv_.stage()] + part_offset(team_), kChunkStep);
     hopper::wgmma_fence();
@@ -114,48 +129,55 @@ class Consumer {
     hopper::wgmma_commit();
   }
 
-  /// Raises the greatest scores to those of a tile, and leaves them for the other team's warp with the same rows.
-  /// `shrink`: the factor for older weights.
-  __device__ __forceinline__ void raise(float (&s)[kScores], int tile, float (&shrink)[2]) {
-    rows_.hide(s, tile * kTileKeys);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      shrink[h] = rows_.raise(h, fmaxf(rows_.max[h], LaneRows::greatest(s, h)), p_.score_factor);
-    }
-    smem_.exchange.max[warp_ * 32 + lane_] = make_float2(rows_.max[0], rows_.max[1]);
+  /// Waits for the products with a tile's values, and releases these.
+  __device__ __forceinline__ void end_values(Weights (&first)[kFirstSteps],
+                                             Weights (&others)[kSteps - kFirstSteps]) {
+    hopper::wgmma_wait<0>();
+    hopper::pin(o_);
+    hopper::pin(first);
+    hopper::pin(others);
+    smem_.kv_ring.parts[team_].release(kv_, lane_);
   }
 
   /// Turns the scores of kCount steps from kFrom on into weights, and leaves them for the other team.
-  /// Each lane reads and writes the same place in both teams, so program order protects it.
   template <int kFrom, int kCount>
-  __device__ __forceinline__ void weigh(const float (&s)[kScores], uint32_t (&weights)[kCount][4]) {
+  __device__ __forceinline__ void weigh(const float (&s)[kScores], Weights (&weights)[kCount]) {
     float w[8 * kCount];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float reference = hopper::reference_of(rows_.max[h]);
+      const float offset = rows_.usable_offset(h);
       float sum = 0.0f;
 #pragma unroll
       for (int j = 0; j < 2 * kCount; ++j) {
 #pragma unroll
         for (int i = 4 * j + 2 * h; i < 4 * j + 2 * h + 2; ++i) {
-          w[i] = hopper::exp2_approx((s[8 * kFrom + i] - reference) * p_.score_factor);
+          w[i] = hopper::exp2_approx(fmaf(s[8 * kFrom + i], p_.score_factor, offset));
           sum += w[i];
         }
       }
       rows_.sum[h] += sum;
     }
     pack_weights<kType>(w, weights);
-    leave_weights(smem_.exchange.weights + kFrom, warp_ * 32 + lane_, weights);
+    leave_weights(smem_.exchange.weights + kFrom, place_in_team(), weights);
   }
 
-  /// Takes the other team's weights. `shrink`: the factor for older weights.
-  template <int kFrom, int kCount>
-  __device__ __forceinline__ void take_over(uint32_t (&weights)[kCount][4], float (&shrink)[2]) {
-    take_weights(smem_.exchange.weights + kFrom, warp_ * 32 + lane_, weights);
-    if constexpr (kFrom == 0) {
-      const float2 max = smem_.exchange.max[warp_ * 32 + lane_];
-      shrink[0] = rows_.raise(0, max.x, p_.score_factor);
-      shrink[1] = rows_.raise(1, max.y, p_.score_factor);
+  __device__ __forceinline__ int place_in_team() const { return warp_ * 32 + lane_; }
+
+  /// Leaves the offsets of a lane's rows, and the factors for older weights, for the other team.
+  __device__ __forceinline__ void leave_state(const float (&shrink)[2]) {
+    if (lane_ % 4 != 0) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      smem_.exchange.state[rows_.first + 8 * h] = make_float2(rows_.offset[h], shrink[h]);
+    }
+  }
+
+  __device__ __forceinline__ void take_state(float (&shrink)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float2 state = smem_.exchange.state[rows_.first + 8 * h];
+      shrink[h] = state.y;
+      rows_.take(h, state.x, shrink[h]);
     }
   }
 

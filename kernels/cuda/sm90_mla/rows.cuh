@@ -83,7 +83,7 @@ struct LaneRows {
   int32_t first;    ///< the row with h = 0, in the row tile
   int32_t seen[2];  ///< ends of the keys that they see
   int32_t all_see;  ///< the end of the keys that all rows of the warp see
-  float max[2];     ///< greatest scores so far
+  float offset[2];  ///< weights are 2^(score_factor * score + offset); inf before the first key
   float sum[2];     ///< sums of the weights of this lane's keys
 
   template <Shape kShape>
@@ -93,7 +93,7 @@ struct LaneRows {
     int32_t all = item.k_len;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      max[h] = -INFINITY;
+      offset[h] = INFINITY;
       sum[h] = 0.0f;
       const Row row(p, place, item, first + 8 * h);
       // Rows that are not used are treated like the last token's.
@@ -114,27 +114,56 @@ struct LaneRows {
     }
   }
 
-  /// Raises the greatest score of row h to `to`. Returns the factor for older weights.
-  __device__ __forceinline__ float raise(int h, float to, float factor) {
-    const float shrink = hopper::exp2_approx((max[h] - hopper::reference_of(to)) * factor);
-    max[h] = to;
-    sum[h] *= shrink;
-    return shrink;
+  /// Log2 of the greatest weight. 256 is far below the greatest fp16.
+  static constexpr float kMostWeight = 8;
+
+  /// Lowers the offsets of rows that would have a greater weight. Most tiles have none, which spares them the search for
+  /// a row's greatest score and the rescaling of O. Any offset gives the same quotient. `shrink`: factors for older
+  /// weights. All lanes of the warp call it.
+  template <int kCount>
+  __device__ __forceinline__ void lower(const float (&s)[kCount], float score_factor, float (&shrink)[2]) {
+    float greatest[2];  // of this lane
+    bool heavy = false;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      shrink[h] = 1.0f;
+      float of_columns[2] = {s[2 * h], s[2 * h + 1]};
+#pragma unroll
+      for (int j = 1; j < kCount / 4; ++j) {
+        of_columns[0] = fmaxf(of_columns[0], s[4 * j + 2 * h]);
+        of_columns[1] = fmaxf(of_columns[1], s[4 * j + 2 * h + 1]);
+      }
+      greatest[h] = fmaxf(of_columns[0], of_columns[1]);
+      heavy = heavy || fmaf(greatest[h], score_factor, offset[h]) > kMostWeight;
+    }
+    if (!__any_sync(~0u, heavy)) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float of_row = hopper::quad_reduce(greatest[h], [](float a, float b) { return fmaxf(a, b); });
+      if (!(fmaf(of_row, score_factor, offset[h]) > kMostWeight)) continue;
+      const float lower = -of_row * score_factor;
+      shrink[h] = hopper::exp2_approx(lower - offset[h]);
+      take(h, lower, shrink[h]);
+    }
   }
 
-  /// The greatest score of row h in all lanes that hold parts of it.
-  template <int kCount>
-  __device__ __forceinline__ static float greatest(const float (&s)[kCount], int h) {
-    float top = fmaxf(s[2 * h], s[2 * h + 1]);
-#pragma unroll
-    for (int j = 1; j < kCount / 4; ++j) top = fmaxf(top, fmaxf(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]));
-    return hopper::quad_reduce(top, [](float a, float b) { return fmaxf(a, b); });
+  /// Sets the offset of row h. `shrink`: the factor for older weights.
+  __device__ __forceinline__ void take(int h, float lower, float shrink) {
+    offset[h] = lower;
+    sum[h] *= shrink;
+  }
+
+  /// The offset of row h; 0 where all scores are -inf, so that weights are 0 and not NaN.
+  __device__ __forceinline__ float usable_offset(int h) const {
+    return offset[h] == INFINITY ? 0.0f : offset[h];
   }
 };
 
-/// The operand of a product with values: 16 keys a step.
+/// The operand of a step of a product with values: 16 keys.
+using Weights = uint32_t[4];
+
 template <DType kType, int kSteps>
-__device__ __forceinline__ void pack_weights(const float (&s)[8 * kSteps], uint32_t (&weights)[kSteps][4]) {
+__device__ __forceinline__ void pack_weights(const float (&s)[8 * kSteps], Weights (&weights)[kSteps]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -148,7 +177,7 @@ __device__ __forceinline__ void pack_weights(const float (&s)[8 * kSteps], uint3
 /// Leaves the operand of lane `lane` of a team for the other team. It lies in the order of registers.
 template <int kSteps>
 __device__ __forceinline__ void leave_weights(uint4 (*place)[32 * 4], int lane,
-                                              const uint32_t (&weights)[kSteps][4]) {
+                                              const Weights (&weights)[kSteps]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
     place[step][lane] = make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]);
@@ -157,7 +186,7 @@ __device__ __forceinline__ void leave_weights(uint4 (*place)[32 * 4], int lane,
 /// Takes an operand that leave_weights() left.
 template <int kSteps>
 __device__ __forceinline__ void take_weights(const uint4 (*place)[32 * 4], int lane,
-                                             uint32_t (&weights)[kSteps][4]) {
+                                             Weights (&weights)[kSteps]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     const uint4 w = place[step][lane];
@@ -187,7 +216,7 @@ __device__ __forceinline__ void sums_of_teams(float (&exchange)[kTeams][kProduct
 /// o := o * shrink, by rows. All lanes of the warp call it.
 template <int kCount>
 __device__ __forceinline__ void rescale(float (&o)[kCount], const float (&shrink)[2]) {
-  // Most tiles do not raise the greatest score of any row.
+  // Most tiles lower no offset.
   if (!__any_sync(~0u, shrink[0] != 1.0f || shrink[1] != 1.0f)) return;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) o[i] *= shrink[i / 2 % 2];
@@ -256,7 +285,7 @@ __device__ __forceinline__ void write_item(const KernelParams& p, const Place<kS
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     normaliser[h] = normaliser_of(sum[h]);
-    lse2[h] = hopper::lse2_of(hopper::reference_of(rows.max[h]) * p.score_factor, sum[h]);
+    lse2[h] = hopper::lse2_of(-rows.offset[h], sum[h]);
   }
   if (item.num_splits == 1) {
     write_rows(p, place, item, rows.first, lse2, normaliser, o, channel);

@@ -42,8 +42,11 @@ inline constexpr int kThreads = kConsumerThreads + 128;
 inline constexpr int kProducerRegisters = 56;  ///< per thread
 inline constexpr int kConsumerRegisters = 224;
 
-/// Named barriers of pairs of warps, one of each team, which have the same rows.
+/// Named barriers of pairs of warps, one of each team, which have the same rows: they meet, or one says that it has
+/// added values. Barrier 0 is __syncthreads, and barrier 5 is kConsumerBarrier (rows.cuh).
 inline constexpr int kPairBarrier = 1;
+inline constexpr int kValuesBarrier = 6;
+inline constexpr int kPairThreads = 64;
 
 /// A product always has 64 rows. Those past the tile's read whatever lies there, and are not used.
 inline constexpr int kProductRows = 64;
@@ -66,7 +69,7 @@ struct alignas(16) Item {
 /// weights and scores serves both directions.
 struct TeamExchange {
   uint4 weights[kTileKeys / 16][32 * 4];  ///< in the order of registers
-  float2 max[32 * 4];                     ///< of the two rows of a lane
+  float2 state[kProductRows];             ///< the offset, and the factor for older weights
   float sum[kTeams][kProductRows];
 };
 
