@@ -39,12 +39,11 @@ class Consumer {
   }
 
  private:
-  __device__ __forceinline__ void pair_meets() const {
-    hopper::named_barrier_sync(kPairBarrier + warp_, kPairThreads);
-  }
+  __device__ __forceinline__ void pair_meets() const { hopper::named_barrier_sync(kPairBarrier + warp_, 64); }
 
   /// Team 0 computes the weights of the first tile, team 1 those of the second, and so on. The team that takes them over
-  /// adds values first, because the next scores are its own. The other team's products with values run beside these.
+  /// issues its products with values first, because the next scores are its own. The other team's products then run
+  /// beside these.
   __device__ __forceinline__ void add_tiles(int begin, int end) {
     if (begin + team_ >= end) smem_.q_ring.release(q_, lane_);  // none is this team's
 #pragma unroll 1
@@ -75,15 +74,15 @@ class Consumer {
       }
       pair_meets();
       if (is_own) {
-        hopper::named_barrier_sync(kValuesBarrier + warp_, kPairThreads);
+        smem_.values_issued[warp_].wait(kv_.count % 2);
         add_values<0>(first);
         add_values<kFirstSteps>(others);
         end_values(first, others);
       } else {
         take_weights(smem_.exchange.weights + kFirstSteps, place_in_team(), others);
         add_values<kFirstSteps>(others);
+        if (lane_ == 0) smem_.values_issued[warp_].arrive();
         end_values(first, others);
-        hopper::named_barrier_arrive(kValuesBarrier + warp_, kPairThreads);
       }
     }
   }

@@ -42,11 +42,8 @@ inline constexpr int kThreads = kConsumerThreads + 128;
 inline constexpr int kProducerRegisters = 56;  ///< per thread
 inline constexpr int kConsumerRegisters = 224;
 
-/// Named barriers of pairs of warps, one of each team, which have the same rows: they meet, or one says that it has
-/// added values. Barrier 0 is __syncthreads, and barrier 5 is kConsumerBarrier (rows.cuh).
+/// Named barriers of pairs of warps, one of each team, which have the same rows.
 inline constexpr int kPairBarrier = 1;
-inline constexpr int kValuesBarrier = 6;
-inline constexpr int kPairThreads = 64;
 
 /// A product always has 64 rows. Those past the tile's read whatever lies there, and are not used.
 inline constexpr int kProductRows = 64;
@@ -96,11 +93,14 @@ struct alignas(1024) SharedMemory {
 
   TileRing<kShape.slots> kv_ring;
   hopper::Ring<1> q_ring;
+  /// By pair of warps, a phase per tile: the first of them has issued its products with values. No data depends on it.
+  hopper::Mbarrier values_issued[kConsumerWarps / kTeams];
 
   /// One thread calls it.
   __device__ void init_barriers() {
     for (int i = 0; i < kShape.slots; ++i) kv_ring.init(i, kConsumerWarps);
     q_ring.init(0, kConsumerWarps);
+    for (hopper::Mbarrier& issued : values_issued) issued.init(1);
   }
 };
 
