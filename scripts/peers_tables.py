@@ -8,8 +8,7 @@ HEADS_16, HEADS_32, E4M3 = "bf16/h16-16/d128/causal/", "bf16/h32-8/d128/causal/"
 #: Columns: projects, and their kernels.
 PROJECTS = {
     "attnbench": ("sm90_prefill", "sm90_decode", "sm90_mixed", "sm90_mla", "cuda_simt"),
-    "FlashAttention 3": ("vllm_flash_attn", "vllm_flash_attn_fp8"),
-    "the same, another build": ("flash_attn_3", "flash_attn_3_fp8"),
+    "FlashAttention 3": ("flash_attn_3", "flash_attn_3_fp8"),
     "FlashAttention 4": ("flash_attn_4",),
     "FlashInfer": ("flashinfer_prefill", "flashinfer_decode", "flashinfer_mla"),
     "FlashMLA": ("flash_mla_decode",),
@@ -30,7 +29,8 @@ CASES = [
     ("decode, 64 ragged", PAGED + HEADS_32 + "64seqs-q64-s219014-330884ab"),
     ("chunk, 256 queries, 8,192 keys", PAGED + HEADS_32 + "q256s8k"),
     ("mixed, 2,048 queries and 63 decodes", PAGED + HEADS_32 + "q2ks8k_63q1s4k"),
-    ("MLA decode, 32 x 4,096, 16 heads", PAGED + "bf16/h16-1/d576-512-v_is_k/causal/32q1s4k"),
+    *[(f"MLA decode, {count} x 4,096, {heads} heads", PAGED + f"bf16/h{heads}-1/d576-512-v_is_k/causal/{count}q1s4k")
+      for heads in (16, 128) for count in (32, 128)],
 ]
 
 
@@ -60,10 +60,9 @@ DECODES = [("1 x 1k", "q1s1k"), ("1 x 8k", "q1s8k"), ("1 x 32k", "q1s32k"), ("8 
 
 def beside(cases, *files):
     """A row for each of `cases` (label and id), and for each file, of a GPU, a column for each project."""
-    projects = {project: PROJECTS[project] for project in ("attnbench", "the same, another build", "cuDNN")}
+    projects = {project: PROJECTS[project] for project in ("attnbench", "FlashAttention 3", "cuDNN")}
     founds = [compared(data) for data in files]
-    names = ["attnbench", "FlashAttention 3", "cuDNN"]
-    head = ["us", *(f"{gpu}{name}" for prefix in ("H100: ", "H200: ") for gpu, name in zip((prefix, "", ""), names))]
+    head = ["us", *(f"{gpu}{name}" for prefix in ("H100: ", "H200: ") for gpu, name in zip((prefix, "", ""), projects))]
     rows = [[label, *(cell for found in founds for cell in fastest(found, projects, case))]
             for label, case in cases if all((case, "sm90_prefill") in f or (case, "sm90_decode") in f or (case, "sm90_mixed") in f for f in founds)]
     return head, "lr", rows
