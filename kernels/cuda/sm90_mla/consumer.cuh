@@ -66,6 +66,7 @@ class Consumer {
         take_weights(smem_.exchange.weights, place_in_team(), first);
       }
       rescale(o_, shrink);
+      // The branch of this wait also keeps ptxas from computing the other weights ahead of the barrier.
       smem_.kv_ring.parts[team_].await_full(kv_);
       if (is_own) {
         weigh<kFirstSteps>(s, others);

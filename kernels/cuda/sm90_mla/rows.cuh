@@ -114,8 +114,8 @@ struct LaneRows {
     }
   }
 
-  /// Log2 of the greatest weight. 256 is far below the greatest fp16.
-  static constexpr float kMostWeight = 8;
+  /// Log2 of the greatest weight: 256, far below the greatest fp16.
+  static constexpr float kMostLog2Weight = 8;
 
   /// Lowers the offsets of rows that would have a greater weight. Most tiles have none, which spares them the search for
   /// a row's greatest score and the rescaling of O. Any offset gives the same quotient. `shrink`: factors for older
@@ -134,13 +134,13 @@ struct LaneRows {
         of_columns[1] = fmaxf(of_columns[1], s[4 * j + 2 * h + 1]);
       }
       greatest[h] = fmaxf(of_columns[0], of_columns[1]);
-      heavy = heavy || fmaf(greatest[h], score_factor, offset[h]) > kMostWeight;
+      heavy = heavy || fmaf(greatest[h], score_factor, offset[h]) > kMostLog2Weight;
     }
     if (!__any_sync(~0u, heavy)) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float of_row = hopper::quad_reduce(greatest[h], [](float a, float b) { return fmaxf(a, b); });
-      if (!(fmaf(of_row, score_factor, offset[h]) > kMostWeight)) continue;
+      if (!(fmaf(of_row, score_factor, offset[h]) > kMostLog2Weight)) continue;
       const float lower = -of_row * score_factor;
       shrink[h] = hopper::exp2_approx(lower - offset[h]);
       take(h, lower, shrink[h]);
