@@ -176,8 +176,8 @@ bool check_alike(const ResultSet& base, const ResultSet& fresh, bool allow_misma
   for (const std::string& m : mismatches) std::cerr << "mismatch: " << one_line(m) << "\n";
   if (!mismatches.empty() && !allow_mismatch) {
     throw UsageError(
-        "the two results were not taken alike; --allow-mismatch compares shares of the speed of light "
-        "instead");
+        "the two results were not taken alike: run both with the same options on the same machine, or "
+        "--allow-mismatch compares shares of the speed of light");
   }
   return mismatches.empty();
 }

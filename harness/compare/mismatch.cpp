@@ -21,7 +21,7 @@ std::vector<std::string> context_mismatches(const ResultSet& base, const ResultS
   compare("CUDA", b.cuda, f.cuda);
   compare("build type", b.build_type, f.build_type);
   if (b.device_kind == "cpu" && f.device_kind == "cpu" && b.device_threads > 0 && f.device_threads > 0) {
-    compare("host threads", std::to_string(b.device_threads), std::to_string(f.device_threads));
+    compare("host threads (--threads)", std::to_string(b.device_threads), std::to_string(f.device_threads));
   }
   const auto modes = [](const ResultSet& set, auto of) {  // all that occur, sorted
     std::set<std::string> seen;
@@ -34,8 +34,8 @@ std::vector<std::string> context_mismatches(const ResultSet& base, const ResultS
   };
   const auto cache = [](const LoadedResult& r) { return r.cache; };
   const auto graph = [](const LoadedResult& r) { return std::string(r.graph ? "yes" : "no"); };
-  compare("cache state", modes(base, cache), modes(fresh, cache));
-  compare("graph replay", modes(base, graph), modes(fresh, graph));
+  compare("cache state (--cache)", modes(base, cache), modes(fresh, cache));
+  compare("graph replay (--graph)", modes(base, graph), modes(fresh, graph));
   // A case's time depends on what ran before it, and verification runs before it. This is checked by case,
   // because a part of a sweep may have other modes than the whole.
   std::map<std::string, std::set<std::string>> checks;

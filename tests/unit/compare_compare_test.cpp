@@ -332,7 +332,7 @@ TEST(Compare, Mismatches) {
   b.results[0].cache = "hot";
   EXPECT_THAT(context_mismatches(a, b), ElementsAre("device: 'H100' in BASE, 'H200' in NEW",
                                                     "build type: 'Release' in BASE, 'Debug' in NEW",
-                                                    "cache state: 'cold' in BASE, 'hot' in NEW"));
+                                                    "cache state (--cache): 'cold' in BASE, 'hot' in NEW"));
   // Checks are compared by case, because a part of a sweep may be verified otherwise than the rest.
   a = set_of({sampled("a", 1, 0.01, 9, 1), sampled("b", 1, 0.01, 9, 1)});
   b = set_of({sampled("b", 1, 0.01, 9, 1), sampled("c", 1, 0.01, 9, 1)});
