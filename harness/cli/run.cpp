@@ -84,7 +84,8 @@ void warn_if_busy(const std::vector<Record>& records, int threads) {
   if (busy > 0) {
     std::cerr << fmt::format(
         "{} timed while other processes took the cores, so the times are unreliable (correctness is not affected): end "
-        "the others{}\n",
+        "the others{}; if none runs, threads of the kernel's own took them: limit a library's (NumPy: "
+        "OPENBLAS_NUM_THREADS=1)\n",
         counted(busy, "case"), threads > 0 ? "" : ", or leave them cores with --threads N");
   }
 }
