@@ -5,12 +5,14 @@
 # (0x0) lies an exponential (MUFU.EX2) for each score, 64, 48 or 32 per thread. A kernel has two such places, in `short`
 # one. In 8 bits softmax runs beside other warpgroups' products instead. No kernel of sm90_prefill may hold a BRA.DIV, the
 # sign that ptxas lost that the warp which issues copies goes one way: its loop then takes twice as long.
-# INSTANCES is instances.def. It says how many kernels the objects must hold.
+# INSTANCES is instances.def. It says how many kernels the objects must hold: two of a row that takes windows (kTakesWindows
+# in shape.cuh), else one.
 set -euo pipefail
 cuobjdump=$1
 instances=$2
 shift 2
-expected=$(grep -cE '^INSTANCE\(' "$instances")
+windows=$(grep -E '^INSTANCE\(.*masked = true' "$instances" | grep -cvE 'short_tiles = true|split = true')
+expected=$(($(grep -cE '^INSTANCE\(' "$instances") + windows))
 for object in "$@"; do
   "$cuobjdump" -sass "$object"
 done | awk -v expected="$expected" '

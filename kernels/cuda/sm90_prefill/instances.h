@@ -24,8 +24,10 @@ struct Maps {
   CUtensorMap v_row;  ///< one chunk of one row of V, where visible keys begin (KvLoader::copy_rows)
 };
 
-/// An instance for short tiles is the faster one up to so many keys per sequence.
-inline constexpr int32_t kShortKeys = 2048;
+/// An instance for short tiles is the faster one up to so many keys per sequence, and in launches of so few steps: of
+/// 128 query rows and 128 keys, 45 for each multiprocessor of an H100. Its code is sooner there, its steps take longer.
+inline constexpr int32_t kShortKeys = 1024;
+inline constexpr int64_t kShortSteps = 6000;
 
 /// An instance with tiles of 192 rows is the faster one for launches of so many query rows, counted as tokens times
 /// heads: they fill a GPU of 144 multiprocessors twice, and none idles for long at the end. Under a causal mask the
@@ -54,7 +56,7 @@ struct Instance {
   int head_dim_v;
   bool masked;       ///< handles causal and windows
   bool softcap;      ///< applies softcap, always
-  bool short_tiles;  ///< for launches without a window and with at most kShortKeys keys per sequence
+  bool short_tiles;  ///< for launches without a window, of few keys or steps (kShortKeys)
   bool split;        ///< for launches of few tiles, which it may split
   bool cascade;      ///< for launches whose sequences share keys
   bool e4m3_kv;      ///< K and V in e4m3

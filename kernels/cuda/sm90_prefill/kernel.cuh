@@ -72,15 +72,29 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
   }
 }
 
+/// The same choice for launches without a window. Code for windows costs these 1 to 8 % (LADDER.md).
+template <class Choice>
+struct WithoutWindows {
+  static constexpr Shape kShape = [] {
+    Shape shape = Choice::kShape;
+    shape.windows = false;
+    return shape;
+  }();
+};
+
 template <class Choice>
 cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, cudaStream_t stream) {
   constexpr Shape kShape = Choice::kShape;
   constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
   static_assert(kSmemBytes <= kSharedBytes);
+  auto* kernel = prefill_kernel<Choice>;
+  if constexpr (Derived<kShape>::kTakesWindows) {
+    if (p.reach_left == kFar) kernel = prefill_kernel<WithoutWindows<Choice>>;
+  }
   // Early beside `prepare`: not where there is none, nor with draw_first, which waits for an event instead.
   const bool early = !p.draw_first && !p.alone;
-  return hopper::launch_as(early ? hopper::Start::kEarly : hopper::Start::kInOrder, prefill_kernel<Choice>,
-                           blocks, Derived<kShape>::kThreads, kSmemBytes, stream, maps, p);
+  return hopper::launch_as(early ? hopper::Start::kEarly : hopper::Start::kInOrder, kernel, blocks,
+                           Derived<kShape>::kThreads, kSmemBytes, stream, maps, p);
 }
 
 template <class Choice>

@@ -16,10 +16,12 @@ namespace attnbench::sm90_prefill {
 struct Shape {
   DType dtype;
   int head_dim;
-  int block_m;           ///< query rows of a tile
-  int block_n;           ///< keys of a KV block
-  int q_stages;          ///< Q tiles in shared memory; with 2, the next tile's arrives during this one's work
-  bool masked;           ///< takes causal masks and windows; otherwise only the end of the keys is masked
+  int block_m;   ///< query rows of a tile
+  int block_n;   ///< keys of a KV block
+  int q_stages;  ///< Q tiles in shared memory; with 2, the next tile's arrives during this one's work
+  bool masked;   ///< takes causal masks and windows; otherwise only the end of the keys is masked
+  bool windows =
+      true;  ///< with masked: takes windows that hide keys on the left. See WithoutWindows (kernel.cuh)
   bool softcap = false;  ///< requires masked
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
@@ -43,7 +45,9 @@ inline constexpr int kSharedBytes = 227 * 1024;  ///< most shared memory of a bl
 template <Shape kShape>
 struct Derived {
   static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
-  static constexpr bool kTakesWindows = kShape.masked && !kShape.short_tiles;
+  /// choose_instance() splits no launch with a window, and takes no short tiles for it.
+  static constexpr bool kTakesWindows =
+      kShape.masked && kShape.windows && !kShape.short_tiles && !kShape.split;
   static constexpr int kConsumers = kShape.block_m / 64;  ///< warpgroups of 64 rows each
   static constexpr bool kHasGuests = kShape.guest_registers > 0;
   /// Whether rows of split tiles are merged in the same launch: sums are absent until their state is complete,
