@@ -55,7 +55,7 @@ class Consumer {
     Weights weights;
     if (!next_tile(item)) return;
     do {
-      if constexpr (kShape.masked) pass_unseen(item);
+      if constexpr (D::kPasses) pass_unseen(item);
       start(s, o, weights, item);
       run_tile(s, o, weights);
       finish(s, o, weights);
