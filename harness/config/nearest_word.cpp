@@ -1,5 +1,6 @@
 // "Did you mean": the edit distance of V. I. Levenshtein, "Binary codes capable of correcting deletions,
-// insertions, and reversals", 1966.
+// insertions, and reversals", 1966, with the swapped neighbours of F. J. Damerau, "A technique for computer
+// detection and correction of spelling errors", 1964.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -12,17 +13,23 @@ namespace {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-/// Number of insertions, deletions and replacements of a letter that turn a into b, ignoring case.
+/// Number of insertions, deletions, replacements of a letter and swaps of two neighbours that turn a into b, ignoring
+/// case. No letter changes twice.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);  // distances of a's first i letters to every prefix of b
+  // Distances of a's first i letters to every prefix of b, and the same for i - 1 and i - 2.
+  std::vector<std::size_t> row(b.size() + 1), one_before(row), two_before(row);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
+    std::swap(two_before, one_before);
+    std::swap(one_before, row);
     row[0] = i;
+    const auto same = [&](std::size_t in_a, std::size_t in_b) {
+      return lower(a[in_a - 1]) == lower(b[in_b - 1]);
+    };
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+      row[j] = std::min({one_before[j - 1] + (same(i, j) ? 0 : 1), one_before[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && same(i, j - 1) && same(i - 1, j))
+        row[j] = std::min(row[j], two_before[j - 2] + 1);
     }
   }
   return row[b.size()];

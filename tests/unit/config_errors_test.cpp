@@ -269,6 +269,7 @@ TEST(NearestWord, FindsTyposButNotOtherWords) {
   EXPECT_EQ(nearest_word("FP16", words), "fp16");
   EXPECT_EQ(nearest_word("BF16", words), "bf16");
   EXPECT_EQ(nearest_word("headdim", words), "head_dim");
+  EXPECT_EQ(nearest_word("bacth", {"path", "batch"}), "batch") << "swapped letters are one mistake";
   EXPECT_EQ(nearest_word("page_size", words), "block_size");
   EXPECT_EQ(nearest_word("Float16", words), "fp16");
   EXPECT_EQ(nearest_word("causal", {"kv", "heads"}), std::nullopt) << "where the key is not allowed";
