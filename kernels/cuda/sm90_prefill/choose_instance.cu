@@ -54,10 +54,13 @@ bool fits(const Instance& instance, const AttentionParams& p, bool one_level = f
          instance.softcap == (p.softcap > 0.0f) && fits_pages(instance, p);
 }
 
-/// About how many steps of 128 query rows and 128 keys a launch takes, if all sequences are as long as the longest.
-int64_t steps(const AttentionParams& p) {
+/// Whether tiles are short (kShortKeys), if all sequences are as long as the longest.
+bool has_short_tiles(const AttentionParams& p) {
+  if (p.window_left >= 0) return false;
+  if (p.max_seqlen_k <= kShortKeys) return true;
   const int64_t keys = p.max_seqlen_k - (p.causal ? std::min(p.max_seqlen_q, p.max_seqlen_k) / 2 : 0);
-  return p.total_q * p.num_heads_q / 128 * keys / 128;
+  const int64_t tiles = p.total_q * p.num_heads_q / 128;
+  return keys <= 128 * kShortSteps && tiles * keys <= 132 * 128 * kShortSteps;
 }
 
 }  // namespace
@@ -66,7 +69,7 @@ const Instance* find_instance(const AttentionParams& p, bool one_level) {
   // Paged KV takes the masked instances, because every page size, or a part of it, divides their block_n.
   const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
                       (p.features & kPagedKv) != 0;
-  const bool short_tiles = p.window_left < 0 && (p.max_seqlen_k <= kShortKeys || steps(p) <= kShortSteps);
+  const bool short_tiles = has_short_tiles(p);
   const bool wide =
       p.total_q * p.num_heads_q >= kWideRows &&
       (!p.causal || int64_t{p.max_seqlen_q} * (p.num_heads_q / p.num_heads_kv) >= kWideSequenceRows);

@@ -90,6 +90,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
   auto* kernel = prefill_kernel<Choice>;
   if constexpr (Derived<kShape>::kTakesWindows) {
     if (p.reach_left == kFar) kernel = prefill_kernel<WithoutWindows<Choice>>;
+  } else if (p.reach_left != kFar) {
+    return cudaErrorNotSupported;  // results would be wrong; choose_instance() prevents it
   }
   // Early beside `prepare`: not where there is none, nor with draw_first, which waits for an event instead.
   const bool early = !p.draw_first && !p.alone;
