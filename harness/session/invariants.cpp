@@ -440,6 +440,11 @@ std::string invariant_words(std::string_view name) {
   return std::string(name);
 }
 
+std::string during_invariant(std::string_view name) {
+  return fmt::format(" during invariant {} ({}), after a first launch that was right", name,
+                     invariant_words(name));
+}
+
 std::vector<std::string> invariant_names() {
   std::vector<std::string> names;
   for (const auto& [name, words] : kWords) names.emplace_back(name);

@@ -26,6 +26,9 @@ struct InvariantOptions {
 /// What an invariant is, in a few words: "the same launch again" for "repeat". Its name, if it has none.
 std::string invariant_words(std::string_view name);
 
+/// Where a kernel failed: " during invariant repeat (the same launch again), after a first launch that was right".
+std::string during_invariant(std::string_view name);
+
 /// The names of all invariants, in the order in which they are checked.
 std::vector<std::string> invariant_names();
 

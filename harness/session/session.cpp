@@ -10,6 +10,7 @@
 #include "harness/error.h"
 #include "harness/run/launcher.h"
 #include "harness/session/check_stage.h"
+#include "harness/session/invariants.h"
 #include "harness/session/memory_check.h"
 #include "harness/session/time_stage.h"
 
@@ -93,10 +94,13 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
   if (!work.kernel) return no_kernel_record(work, device.info().name, options);
   Record record = empty_record(work, device.info().name, options);
   if (before) before(record.repro);
-  bool launched = false;
+  Reached last;
+  const auto during = [&] {
+    return last.phase == Phase::kInvariant ? "," + during_invariant(last.invariant) : "";
+  };
   try {
     run_stages(work, device, options, record, [&](const Reached& reached) {
-      launched = true;
+      last = reached;
       if (begins) begins(reached);
     });
   } catch (const OutOfMemory& e) {
@@ -104,12 +108,14 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
   } catch (const TooLarge& e) {
     record.skip({e.what()});
   } catch (const DeviceError& e) {
-    record.end(Status::kError, e.what() + (e.lost ? crash_advice(work.item->params, launched) : ""));
+    record.end(
+        Status::kError,
+        e.what() + during() + (e.lost ? crash_advice(work.item->params, last.phase != Phase::kSetup) : ""));
     device_lost = device_lost || e.lost;
   } catch (const std::bad_alloc&) {
     record.end(Status::kError, "not enough host memory");
   } catch (const std::exception& e) {
-    record.end(Status::kError, e.what());
+    record.end(Status::kError, e.what() + during());
   }
   if ((record.status == Status::kError || record.status == Status::kFail) && !device_lost) {
     // The kernel's own message, or a wrong result before a second launch, may hide that the kernel has poisoned

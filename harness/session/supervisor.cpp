@@ -176,8 +176,7 @@ Record Supervisor::failed_record(const Slot& slot, Status status, const std::str
 std::string Supervisor::during(const Reached& reached) const {
   if (reached.phase == Phase::kTiming) return " during timing" + std::string(result_before_timing(session_));
   if (reached.phase != Phase::kInvariant) return "";
-  return fmt::format(" during invariant {} ({}), after a first launch that was right", reached.invariant,
-                     invariant_words(reached.invariant));
+  return during_invariant(reached.invariant);
 }
 
 void Supervisor::worker_ended(Slot& slot) {

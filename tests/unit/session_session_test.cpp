@@ -112,6 +112,30 @@ TEST(RunItem, AFailedLaunchIsAnErrorWithItsMessage) {
   EXPECT_EQ(r.reason, "test_kernel: launch failed: out of registers");
 }
 
+TEST(RunItem, AFailedLaunchOfAnInvariantNamesIt) {
+  static const Kernel& right =
+      *select_kernels(builtin_kernels(), Op::kAttention, DeviceKind::kCpu, {"cpu"}).front();
+  static int launches;
+  launches = 0;
+  Kernel k = right;
+  k.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    if (++launches > 1) return refuse(m, KernelStatus::kDeviceError, "out of registers");
+    return right.launch(p, c, m);
+  };
+  const Case c = tiny_case();
+  const auto device = open_device("cpu", 1);
+  SessionOptions options;
+  options.invariants = true;
+  options.time = false;
+  bool lost = false;
+  const Record r = run_item({&c, &k}, *device, options, lost);
+  EXPECT_EQ(r.status, Status::kError);
+  EXPECT_EQ(
+      r.reason,
+      "cpu: launch failed: out of registers, during invariant repeat (the same launch again), after a first "
+      "launch that was right");
+}
+
 TEST(RunItem, ARefusalIsASkipInTheKernelsWords) {
   Case c = tiny_case();
   c.params.causal = true;
