@@ -177,8 +177,9 @@ class Producer {
     return row;
   }
 
-  /// Loads a tile, part by part, in the order in which the consumers release them: the rest, then the half of the
-  /// team that computes the scores. With one row tile memory binds, and is faster if whole rows are read at once.
+  /// Loads a tile, part by part: the rest, which is released first, then the half of the team that computes the scores.
+  /// The other half is released before that one, but is no sooner needed. With one row tile memory binds, and is faster
+  /// if whole rows are read at once.
   __device__ __forceinline__ void load(const Sequence& s, int32_t tile, const Segment& segment) {
     const int team = (tile - segment.begin) % kTeams;
     const int32_t row = row_of(s, tile, segment.end);

@@ -83,8 +83,10 @@ struct LaneRows {
   int32_t first;    ///< the row with h = 0, in the row tile
   int32_t seen[2];  ///< ends of the keys that they see
   int32_t all_see;  ///< the end of the keys that all rows of the warp see
-  float offset[2];  ///< weights are 2^(score_factor * score + offset); inf before the first key
-  float sum[2];     ///< sums of the weights of this lane's keys
+  /// Weights are 2^(score_factor * score + offset); inf before the first key. Unlike in common/softmax.cuh it is rounded
+  /// once, when it is set, and kept: LSE and merges use the same number, so its rounding cancels.
+  float offset[2];
+  float sum[2];  ///< sums of the weights of this lane's keys
 
   template <Shape kShape>
   __device__ __forceinline__ void begin(const KernelParams& p, const Place<kShape>& place, const Item& item,
@@ -118,7 +120,7 @@ struct LaneRows {
   static constexpr float kMostLog2Weight = 8;
 
   /// Lowers the offsets of rows that would have a greater weight. Most tiles have none, which spares them the search for
-  /// a row's greatest score and the rescaling of O. Any offset gives the same quotient. `shrink`: factors for older
+  /// a row's greatest score and the rescaling of O. Any offset gives the same quotient, up to rounding. `shrink`: factors for older
   /// weights. All lanes of the warp call it.
   template <int kCount>
   __device__ __forceinline__ void lower(const float (&s)[kCount], float score_factor, float (&shrink)[2]) {
@@ -141,15 +143,15 @@ struct LaneRows {
     for (int h = 0; h < 2; ++h) {
       const float of_row = hopper::quad_reduce(greatest[h], [](float a, float b) { return fmaxf(a, b); });
       if (!(fmaf(of_row, score_factor, offset[h]) > kMostLog2Weight)) continue;
-      const float lower = -of_row * score_factor;
-      shrink[h] = hopper::exp2_approx(lower - offset[h]);
-      take(h, lower, shrink[h]);
+      const float lowered = -of_row * score_factor;
+      shrink[h] = hopper::exp2_approx(lowered - offset[h]);
+      take(h, lowered, shrink[h]);
     }
   }
 
   /// Sets the offset of row h. `shrink`: the factor for older weights.
-  __device__ __forceinline__ void take(int h, float lower, float shrink) {
-    offset[h] = lower;
+  __device__ __forceinline__ void take(int h, float lowered, float shrink) {
+    offset[h] = lowered;
     sum[h] *= shrink;
   }
 
@@ -174,22 +176,22 @@ __device__ __forceinline__ void pack_weights(const float (&s)[8 * kSteps], Weigh
   }
 }
 
-/// Leaves the operand of lane `lane` of a team for the other team. It lies in the order of registers.
+/// Leaves the operand of thread `thread` (0 .. 127) of a team for the other team. It lies in the order of registers.
 template <int kSteps>
-__device__ __forceinline__ void leave_weights(uint4 (*place)[32 * 4], int lane,
+__device__ __forceinline__ void leave_weights(uint4 (*place)[32 * 4], int thread,
                                               const Weights (&weights)[kSteps]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
-    place[step][lane] = make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]);
+    place[step][thread] = make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]);
 }
 
 /// Takes an operand that leave_weights() left.
 template <int kSteps>
-__device__ __forceinline__ void take_weights(const uint4 (*place)[32 * 4], int lane,
+__device__ __forceinline__ void take_weights(const uint4 (*place)[32 * 4], int thread,
                                              Weights (&weights)[kSteps]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const uint4 w = place[step][lane];
+    const uint4 w = place[step][thread];
     weights[step][0] = w.x;
     weights[step][1] = w.y;
     weights[step][2] = w.z;

@@ -62,8 +62,8 @@ struct alignas(16) Item {
   int32_t first_partial;  ///< split 0's partial result
 };
 
-/// What warp w of one team hands to warp w of the other. A warp has the same 16 rows in both. One buffer of
-/// weights and scores serves both directions.
+/// What warp w of one team hands to warp w of the other: weights and the state of rows in each tile, sums at the end of
+/// an item. A warp has the same 16 rows in both teams. One buffer of weights and state serves both directions.
 struct TeamExchange {
   uint4 weights[kTileKeys / 16][32 * 4];  ///< in the order of registers
   float2 state[kProductRows];             ///< the offset, and the factor for older weights
