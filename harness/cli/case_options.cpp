@@ -169,6 +169,9 @@ Cases load_cases(const CaseOptions& o) {
   std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids),
                [](const auto& s) { return !is_mapping(s); });
   if (o.configs.empty() && !ids.empty()) {
+    if (ids.front().find(": ") != std::string::npos)
+      throw UsageError(fmt::format("--case {}: a case of its own is in braces: --case '{{{}}}'", ids.front(),
+                                   ids.front()));
     throw UsageError(fmt::format(
         "--case {}: this is an id, which needs the CONFIG that it is of; a case of its own is a mapping in "
         "braces: --case '{{batch: 4q512}}'",

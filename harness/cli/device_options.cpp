@@ -84,9 +84,10 @@ void check_kernel_names(const std::vector<std::string>& names, KernelTable table
   const bool cuda = built_with_cuda(table);
   for (const std::string& name : names) {
     if (!known.count(name)) {
-      throw UsageError(fmt::format("--kernel {}: no such kernel; {}there are {}{}", name,
-                                   did_you_mean(name, list), fmt::join(list, ", "),
-                                   cuda ? "" : " (this program was built without CUDA)"));
+      throw UsageError(fmt::format(
+          "--kernel {}: no such kernel; {}there are {}{}. --plugin FILE adds those of a file of your own",
+          name, did_you_mean(name, list), fmt::join(list, ", "),
+          cuda ? "" : " (this program was built without CUDA)"));
     }
   }
 }

@@ -255,6 +255,21 @@ void fail_unknown_key(const Field& entry, const std::string& where, const std::v
           fmt::format("unknown key '{}' in {}{}{}", entry.key, where, suggest(entry.key, allowed), hint));
 }
 
+namespace {
+
+/// "; did you mean 'mask'?", or the way to write what was meant; ";" without an idea.
+std::string question(std::string_view word, const std::optional<std::string>& nearest,
+                     const std::vector<std::string>& allowed) {
+  if (const std::size_t comma = word.find(',');
+      comma != std::string_view::npos && std::count(allowed.begin(), allowed.end(), word.substr(0, comma)))
+    return fmt::format("; a list is written [{}];", word);
+  if (!nearest) return ";";
+  const bool causal = *nearest == "mask" && word.ends_with("causal");  // "causal: true", "is_causal"
+  return fmt::format("; did you mean '{}{}'?", *nearest, causal ? ": causal" : "");
+}
+
+}  // namespace
+
 std::string suggest(std::string_view word, const std::vector<std::string>& allowed) {
   const std::optional<std::string> nearest = nearest_word(word, allowed);
   // Only the list of a sweep's keys is longer. It is spelt out where no key is near.
@@ -262,7 +277,7 @@ std::string suggest(std::string_view word, const std::vector<std::string>& allow
   const std::string all = allowed.size() <= kMostListed || !nearest
                               ? fmt::format("{}", fmt::join(allowed, ", "))
                               : "what `attnbench list --keys` prints";
-  return fmt::format("{} allowed: {}", nearest ? fmt::format("; did you mean '{}'?", *nearest) : ";", all);
+  return fmt::format("{} allowed: {}", question(word, nearest, allowed), all);
 }
 
 int64_t read_integer(const Field& field, int64_t lo, int64_t hi) {

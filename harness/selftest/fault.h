@@ -2,6 +2,7 @@
 // modelled on a wrong kernel that somebody met.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -25,6 +26,12 @@ struct Fault {
   /// Feature bits of the launches that show it. It makes no difference in a kernel that lacks one of them.
   uint64_t shows_with = 0;
   bool supports_all = false;  ///< the wrong kernel's `supports` accepts everything
+
+  /// Whether `ignores` names a type.
+  bool about_types() const {
+    return std::any_of(ignores.begin(), ignores.end(),
+                       [](const std::string& key) { return key.starts_with("dtype"); });
+  }
 };
 
 struct FaultClass {

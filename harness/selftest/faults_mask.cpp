@@ -38,9 +38,6 @@ int64_t up(int64_t x, int64_t tile) { return (x + tile - 1) / tile * tile; }
 }  // namespace
 
 FaultClass mask_faults() {
-  const auto lengths = [](auto to) {
-    return with_params([to](Tamper& t, AttentionParams& p) { change_lengths(t, p, to); });
-  };
   const auto keys = [](auto move) {
     HostRule rule;
     rule.keys = move;
@@ -52,25 +49,16 @@ FaultClass mask_faults() {
           {{"causal_top_left",
             "query i sees keys up to i, however many keys there are",
             {kPackedCausal, kPagedCausal},
-            with_params([](Tamper& t, AttentionParams& p) {
-              const auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
-              change_lengths(t, p, [&](int b, int32_t k) {
-                return std::min(k, cu[static_cast<std::size_t>(b) + 1] - cu[static_cast<std::size_t>(b)]);
-              });
-            }),
+            keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, r.i + 1); }),
             {"mask: causal"}},
            {"causal_without_diagonal",
             "j < diag instead of j <= diag",
             {kPackedCausal, kPagedCausal},
-            lengths([](int, int32_t k) { return std::max(0, k - 1); })},
+            keys([](const HostView&, HostRow& r) { r.hi = std::max<int64_t>(0, r.hi - 1); })},
            {"causal_one_ahead",
             "j <= diag + 1",
             {kPackedCausal, kPagedCausal},
-            with_params([](Tamper&, AttentionParams& p) {
-              p.features = (p.features & ~uint64_t{kCausal}) | kWindow;
-              p.causal = 0;
-              p.window_right = 1;
-            })},
+            keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, r.diag + 2); })},
            {"causal_ignored",
             "every key is seen",
             {kPackedCausal, kPagedCausal},

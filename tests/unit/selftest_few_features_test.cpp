@@ -81,7 +81,9 @@ INSTANTIATE_TEST_SUITE_P(, FewFeatures,
                          testing::Values(kPackedKv | kPagedKv | kCausal | kBf16 | kFp16 | kFp32,
                                          kPackedKv | kCausal | kBf16 | kFp16 | kFp32,
                                          kPagedKv | kCausal | kBf16 | kFp16 | kFp32,
-                                         kPagedKv | kHnd | kCausal | kBf16));
+                                         kPagedKv | kHnd | kCausal | kBf16,
+                                         kPackedKv | kCausal | kFp16 | kFp32,
+                                         kPackedKv | kPagedKv | kCausal | kFp32));
 
 }  // namespace
 }  // namespace attnbench
