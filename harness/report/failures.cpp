@@ -18,6 +18,9 @@
 namespace attnbench {
 namespace {
 
+/// How the reason of a broken invariant begins.
+constexpr std::string_view kInvariantReason = "invariant ";
+
 using CaseTrait = Trait<Record>;
 using Has = std::function<bool(const CaseParams&)>;
 
@@ -159,7 +162,8 @@ std::string race(std::span<const Record> records) {
 /// its numbers.
 std::string kind_of(const Record& r) {
   std::string kind = status_name(r.status);
-  if (r.reason.starts_with("invariant ")) kind += r.reason.substr(0, r.reason.find(' ', 10));
+  if (r.reason.starts_with(kInvariantReason))
+    kind += r.reason.substr(0, r.reason.find(' ', kInvariantReason.size()));
   if (!r.check) return kind;
   const auto told = std::find_if(r.check->clues.begin(), r.check->clues.end(), [](const std::string& clue) {
     return clue.starts_with("all wrong rows") || clue.starts_with("looks like");
@@ -177,6 +181,12 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
   for (const Record& r : records) {
     if (needs_attention(r.status)) out.push_back(&r);
   }
+  // A mistake that a case's own launch shows is told more plainly than the invariants that it breaks elsewhere.
+  const auto plain_first = [&] {
+    std::stable_partition(out.begin(), out.end(),
+                          [](const Record* r) { return !r->reason.starts_with(kInvariantReason); });
+  };
+  plain_first();
   if (out.size() <= most) return out;
   const auto work = [](const Record* r) { return cost_of(r->item).flop + cost_of(r->item).bytes; };
   std::stable_sort(out.begin(), out.end(),
@@ -197,6 +207,7 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
     }
   }
   std::sort(out.begin(), out.end());  // restore the order of the records
+  plain_first();
   return out;
 }
 

@@ -9,8 +9,8 @@
 
 namespace attnbench {
 
-/// At most `most` of the records that need attention, in the order of `records`: of each kind of failure those of
-/// least work, errors first.
+/// At most `most` of the records that need attention: of each kind of failure those of least work. Broken invariants come
+/// last; otherwise they are in the order of `records`.
 std::vector<const Record*> simplest_failures(std::span<const Record> records, std::size_t most);
 
 /// One or more lines for each kernel with several failed attention cases: what separates them from the passed

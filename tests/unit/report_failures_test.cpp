@@ -102,6 +102,15 @@ TEST(ReportFailures, EveryKindIsShownAndErrorsFirst) {
   EXPECT_EQ(shown[3]->item.id, "case23");
 }
 
+TEST(ReportFailures, BrokenInvariantsComeLast) {
+  std::vector<Record> records = grouped_paged_fail(false);
+  for (Record& r : records) r.status = Status::kFail;
+  records[0].reason = "invariant replay (the same launch): other bits";
+  EXPECT_EQ(simplest_failures(records, records.size()).back(), &records[0]);
+  records[23].reason = records[0].reason;  // of least work
+  EXPECT_EQ(simplest_failures(records, 3).back(), &records[23]);
+}
+
 TEST(ReportFailures, OfManyThoseOfLeastWorkAreShown) {
   std::vector<Record> records = grouped_paged_fail(false);
   for (Record& r : records) r.status = Status::kFail;
