@@ -1,11 +1,14 @@
 #include "harness/run/launcher.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <numbers>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "harness/cases/paths.h"
 #include "harness/run/merge_variance.h"
@@ -40,6 +43,19 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
 
 namespace {
 
+/// "; it takes fp16, fp32 (--set dtype=fp16)", if the kernel lacks the type of a launch of attention and has others.
+std::string other_types(const Kernel& kernel, const OpParams& params) {
+  constexpr std::pair<uint64_t, const char*> kTypes[] = {{kBf16, "bf16"}, {kFp16, "fp16"}, {kFp32, "fp32"}};
+  if (params.op != Op::kAttention) return "";
+  std::vector<const char*> names;
+  for (const auto& [bit, name] : kTypes) {
+    if ((params.attention.features & bit) && (kernel.features & bit)) return "";
+    if (kernel.features & bit) names.push_back(name);
+  }
+  if (names.empty()) return "";
+  return fmt::format("; it takes {} (--set dtype={})", fmt::join(names, ", "), names.front());
+}
+
 std::optional<SkipReason> refused(const Kernel& kernel, const Device& device, const OpParams& params) {
   const LaunchContext context = device.launch_context();
   KernelMessage message{};
@@ -47,7 +63,9 @@ std::optional<SkipReason> refused(const Kernel& kernel, const Device& device, co
   const bool takes = check_features(kernel, params, &message) == KernelStatus::kOk &&
                      guarded(kernel, "supports", asked) == KernelStatus::kOk;
   if (takes) return std::nullopt;
-  return SkipReason{message.text};
+  const std::string_view text = message.text;
+  const bool is_type = text.ends_with("16 is not supported") || text.ends_with("fp32 is not supported");
+  return SkipReason{message.text + (is_type ? other_types(kernel, params) : "")};
 }
 
 OpParams op_of(const AttentionParams& attention) {
