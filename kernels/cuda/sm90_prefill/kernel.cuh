@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
   }
 }
 
-/// The same choice for launches without a window. Code for windows costs these 1 to 8 % (LADDER.md).
+/// The same choice for launches without a window on the left. Code for windows costs these up to 9 % (LADDER.md).
 template <class Choice>
 struct WithoutWindows {
   static constexpr Shape kShape = [] {
