@@ -16,17 +16,16 @@ namespace attnbench::sm90_prefill {
 struct Shape {
   DType dtype;
   int head_dim;
-  int block_m;   ///< query rows of a tile
-  int block_n;   ///< keys of a KV block
-  int q_stages;  ///< Q tiles in shared memory; with 2, the next tile's arrives during this one's work
-  bool masked;   ///< takes causal masks and windows; otherwise only the end of the keys is masked
-  bool windows =
-      true;  ///< with masked: takes windows that hide keys on the left. See WithoutWindows (kernel.cuh)
+  int block_m;           ///< query rows of a tile
+  int block_n;           ///< keys of a KV block
+  int q_stages;          ///< Q tiles in shared memory; with 2, the next tile's arrives during this one's work
+  bool masked;           ///< takes causal masks and windows; otherwise only the end of the keys is masked
+  bool windows = true;   ///< takes windows on the left, if masked; see WithoutWindows (kernel.cuh)
   bool softcap = false;  ///< requires masked
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
-      false;           ///< for tiles of few KV blocks, without windows: less code, slower where they are many
-  bool split = false;  ///< tiles may be split (split.h)
+      false;  ///< for few KV blocks or steps (kShortKeys), without windows: less code, slower where they are many
+  bool split = false;      ///< tiles may be split (split.h)
   bool cascade = false;    ///< keys that all sequences share are read once (cascade.h); requires split
   int head_dim_v = 0;      ///< channels of V and O, if not head_dim
   bool e4m3_kv = false;    ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
