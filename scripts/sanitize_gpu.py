@@ -28,7 +28,7 @@ PLANTED = {"memcheck": "reads_past_the_end", "racecheck": "races", "initcheck": 
            "synccheck": "diverging_barrier"}
 PLANTED_CASE = "{batch: q5s9, heads: 2/1, head_dim: 16}"
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (?:errors?|hazards?)\b(.*)$", re.M)
-SITES_KEPT = 12
+SITES_PRINTED = 12
 # Reports that are mistakes of a tool, each with the reason.
 KNOWN = json.loads((ROOT / "scripts" / "sanitize_gpu_known.json").read_text())
 
@@ -70,16 +70,21 @@ def reports_of(text):
     return reports
 
 
-def judged(tool, kernel, reports):
-    """How many of the reports KNOWN explains, and the findings, most frequent first."""
-    known, counts = 0, collections.Counter()
-    for kind, places in reports:
-        files = {p.rsplit(":", 1)[0].rsplit("/", 1)[-1] for p in places}
-        if any(k["tool"] == tool and kernel in k["kernels"] and files and files <= set(k["files"]) for k in KNOWN):
-            known += 1
-        counts[kind, " ".join(sorted(set(places)))] += 1
-    findings = [{"what": kind, "at": places, "times": n} for (kind, places), n in counts.most_common(SITES_KEPT)]
-    return known, findings
+def findings_of(reports):
+    """The reports, those that say the same together, most frequent first."""
+    counts = collections.Counter((kind, " ".join(sorted(set(places)))) for kind, places in reports)
+    return [{"what": kind, "at": places, "times": n} for (kind, places), n in counts.most_common()]
+
+
+def explained(entry):
+    """How many of a run's reports KNOWN explains."""
+    count = 0
+    for finding in entry["findings"]:
+        files = {place.rsplit(":", 1)[0].rsplit("/", 1)[-1] for place in finding["at"].split()}
+        if files and any(entry["tool"] == k["tool"] and entry["kernel"] in k["kernels"] and files <= set(k["files"])
+                         for k in KNOWN):
+            count += finding["times"]
+    return count
 
 
 def sanitized(args, tool, kernel, cases, out):
@@ -104,7 +109,7 @@ def sanitized(args, tool, kernel, cases, out):
     entry["errors"] = int(said.group(1)) if said else None
     if said and said.group(2).strip(" ()"):
         entry["note"] = said.group(2).strip(" ()")
-    entry["known"], entry["findings"] = judged(tool, kernel, reports_of(text))
+    entry["findings"] = findings_of(reports_of(text))
     count, context = collections.Counter(), None
     try:
         results = json.loads((out / "results.json").read_text())
@@ -119,7 +124,7 @@ def sanitized(args, tool, kernel, cases, out):
 def bad(entry):
     cases = dict(entry["cases"])
     passed, _ = cases.pop("pass", 0), cases.pop("skip", 0)
-    return entry["errors"] is None or entry["errors"] > entry["known"] or passed == 0 or bool(cases) or entry["exit_code"] != 0
+    return entry["errors"] is None or entry["errors"] > explained(entry) or passed == 0 or bool(cases) or entry["exit_code"] != 0
 
 
 def table(data):
@@ -135,8 +140,8 @@ def table(data):
                 continue
             errors = "no verdict" if e["errors"] is None else f"{e['errors']} errors"
             wrong = sum(n for s, n in e["cases"].items() if s not in ("pass", "skip"))
-            if e["known"]:
-                errors += f" ({e['known']} explained)"
+            if explained(e):
+                errors += f" ({explained(e)} explained)"
             cells.append(f"{errors}, {e['cases'].get('pass', 0)} cases" + (f", {wrong} wrong" if wrong else ""))
         rows.append(f"| {kernel} | " + " | ".join(cells) + " |")
     planted = [f"{e['errors']} errors" if e["errors"] else "NOT SEEN" for e in data["planted"]]
@@ -196,7 +201,7 @@ def main():
     dirty = [e for e in data["runs"] if bad(e)]
     for e in dirty:
         print(f"{e['tool']} {e['kernel']}: exit code {e['exit_code']}, {e.get('note', '')} {e.get('no_results', '')}")
-        for f in e["findings"]:
+        for f in e["findings"][:SITES_PRINTED]:
             print(f"    {f['times']} x {f['what']} at {f['at']}")
     blind = [e for e in data["planted"] if not e["errors"]]
     for e in blind:
