@@ -112,8 +112,9 @@ Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
     parts.decode_instance = parts.way == Way::kTwoStreams
                                 ? sm90_decode::find_instance(parts.decode, sm90_decode::Use::kFewBlocks)
                                 : sm90_decode::choose_instance(parts.decode, context);
-    parts.prefill_instance = parts.way == Way::kPrefill ? sm90_prefill::choose_instance(p, context)
-                                                        : sm90_prefill::find_instance(p);
+    parts.prefill_instance = parts.way == Way::kPrefill
+                                 ? sm90_prefill::choose_instance(p, context)
+                                 : sm90_prefill::find_instance(p, false, context.multiprocessors);
   }
   Workspace& w = parts.workspace;
   if (parts.way != Way::kPrefill) {

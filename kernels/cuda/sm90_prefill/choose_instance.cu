@@ -55,21 +55,21 @@ bool fits(const Instance& instance, const AttentionParams& p, bool one_level = f
 }
 
 /// Whether tiles are short (kShortKeys), if all sequences are as long as the longest.
-bool has_short_tiles(const AttentionParams& p) {
+bool has_short_tiles(const AttentionParams& p, int multiprocessors) {
   if (p.window_left >= 0) return false;
   if (p.max_seqlen_k <= kShortKeys) return true;
   const int64_t keys = p.max_seqlen_k - (p.causal ? std::min(p.max_seqlen_q, p.max_seqlen_k) / 2 : 0);
   const int64_t tiles = p.total_q * p.num_heads_q / 128;
-  return keys <= 128 * kShortSteps && tiles * keys <= 132 * 128 * kShortSteps;
+  return keys <= 128 * kShortSteps && tiles * keys <= 128 * kShortSteps * multiprocessors;
 }
 
 }  // namespace
 
-const Instance* find_instance(const AttentionParams& p, bool one_level) {
+const Instance* find_instance(const AttentionParams& p, bool one_level, int multiprocessors) {
   // Paged KV takes the masked instances, because every page size, or a part of it, divides their block_n.
   const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
                       (p.features & kPagedKv) != 0;
-  const bool short_tiles = has_short_tiles(p);
+  const bool short_tiles = has_short_tiles(p, multiprocessors);
   const bool wide =
       p.total_q * p.num_heads_q >= kWideRows &&
       (!p.causal || int64_t{p.max_seqlen_q} * (p.num_heads_q / p.num_heads_kv) >= kWideSequenceRows);
@@ -93,7 +93,7 @@ const Instance* choose_instance(const AttentionParams& p, const LaunchContext& c
   for (const Instance* i : kInstances) {
     if (i->split && !i->cascade && fits(*i, p) && splitting_pays(*i, p, context)) found = i;
   }
-  return found != nullptr ? found : find_instance(p);
+  return found != nullptr ? found : find_instance(p, false, context.multiprocessors);
 }
 
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {

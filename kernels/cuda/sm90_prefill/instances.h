@@ -24,9 +24,9 @@ struct Maps {
   CUtensorMap v_row;  ///< one chunk of one row of V, where visible keys begin (KvLoader::copy_rows)
 };
 
-/// An instance for short tiles has less code, which cold caches bring sooner, but its steps take 3 % longer. It is the faster one up to kShortKeys keys
-/// per sequence, and where neither a tile takes more than kShortSteps steps (of 128 query rows and 128 keys) nor a launch
-/// more than that for each of an H100's 132 multiprocessors.
+/// An instance for short tiles has less code, which cold caches bring sooner, but its steps take 3 % longer. It is the
+/// faster one up to kShortKeys keys per sequence, and where neither a tile takes more than kShortSteps steps (of 128
+/// query rows and 128 keys) nor a launch more than that for each multiprocessor.
 inline constexpr int32_t kShortKeys = 1024;
 inline constexpr int64_t kShortSteps = 45;
 

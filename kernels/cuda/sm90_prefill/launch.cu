@@ -201,17 +201,21 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
                          0, message);
 }
 
+const Instance* fixed_instance(const OpParams* op, const LaunchContext* context) {
+  return find_instance(op->attention, false, context->multiprocessors);
+}
+
 std::size_t fixed_workspace_bytes(const OpParams* op, const LaunchContext* context) {
-  const Instance* instance = find_instance(op->attention);
+  const Instance* instance = fixed_instance(op, context);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
 }
 
 KernelStatus fixed_plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return plan_checked(*find_instance(op->attention), *op, *context, message);
+  return plan_checked(*fixed_instance(op, context), *op, *context, message);
 }
 
 KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*find_instance(op->attention), op->attention, *context, kKvBudgetBytes, 0, message);
+  return launch_instance(*fixed_instance(op, context), op->attention, *context, kKvBudgetBytes, 0, message);
 }
 
 }  // namespace

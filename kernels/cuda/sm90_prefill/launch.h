@@ -9,8 +9,9 @@
 namespace attnbench::sm90_prefill {
 
 /// The last instance in instances.def that supports `p` and leaves tiles whole, null if none: for short tiles
-/// where `p` allows it. `one_level`: one of sm90_prefill_one_level.
-const Instance* find_instance(const AttentionParams& p, bool one_level = false);
+/// where `p` allows it. `one_level`: one of sm90_prefill_one_level. `multiprocessors` (default: of an H100) only decides
+/// between instances whose tiles and results are the same.
+const Instance* find_instance(const AttentionParams& p, bool one_level = false, int multiprocessors = 132);
 
 /// The same, or the instance that reads keys once that all sequences share, or that splits where tiles are too
 /// few for the GPU.
