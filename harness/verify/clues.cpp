@@ -21,6 +21,7 @@
 #include "harness/verify/sample.h"
 #include "harness/verify/stored_out.h"
 #include "harness/verify/suspects.h"
+#include "harness/verify/two_mistakes.h"
 
 namespace attnbench {
 namespace {
@@ -188,6 +189,7 @@ class Clues {
     add(integers());
     if (!wrong_o_.empty()) {
       const Tried tried = rows_to_try();
+      suspects_ = suspects_of(launched_.item, problem_, inputs_);
       suspects(tried);
       // A page that was read in place of another holds no NaN.
       const bool nan =
@@ -196,6 +198,7 @@ class Clues {
       if (out_.size() == before) add(scale(tried));
       if (out_.size() == before) add(rescale());
       if (out_.size() == before) add(partial_);
+      if (out_.size() == before && !nan) pairs(tried);
     }
     if (out_.size() == before) add(other_row());
     if (out_.size() == before) add(factor());
@@ -265,10 +268,10 @@ class Clues {
     std::vector<reference::RowId> rows;
     std::size_t wrong = 0;
     /// "looks like: <mistake> (all 64 wrong rows tried match this mistake)"
-    std::string match(const std::string& mistake, bool lse_too) const {
+    std::string match(const std::string& mistake, bool lse_too, const char* it = "this mistake") const {
       const std::string tried =
           wrong == 1 ? "the wrong row tried matches" : fmt::format("all {} wrong rows tried match", wrong);
-      return fmt::format("looks like: {} ({} this mistake{})", mistake, tried,
+      return fmt::format("looks like: {} ({} {}{})", mistake, tried, it,
                          lse_too ? "" : ", but not in their LSE");
     }
   };
@@ -287,7 +290,7 @@ class Clues {
 
   void suspects(const Tried& tried) {
     std::size_t matching = 0;
-    for (const Suspect& s : suspects_of(launched_.item, problem_, inputs_)) {
+    for (const Suspect& s : suspects_) {
       const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
       const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
       if (const auto broken = std::count_if(rows.begin(), rows.end(), wrong); broken > 0) {
@@ -301,10 +304,22 @@ class Clues {
       out_.push_back(tried.match(
           s.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })));
     }
+    tell_apart(matching, "mistakes");
+  }
+
+  void pairs(const Tried& tried) {
+    const auto found = two_mistakes(launched_, problem_, suspects_, tried.rows, tried.wrong, threads_);
+    for (std::size_t i = 0; i < std::min(found.size(), kMostSuspects); ++i)
+      out_.push_back(tried.match(found[i].text, found[i].lse_too, "both"));
+    tell_apart(found.size(), "pairs");
+  }
+
+  /// Says that `matching` mistakes or pairs of them explain the same rows, if they are several.
+  void tell_apart(std::size_t matching, const char* what) {
     if (matching < 2) return;
     const std::string which = matching > kMostSuspects
-                                  ? fmt::format("these mistakes and {} more", matching - kMostSuspects)
-                                  : fmt::format("these {} mistakes", matching);
+                                  ? fmt::format("these {} and {} more", what, matching - kMostSuspects)
+                                  : fmt::format("these {} {}", matching, what);
     out_.push_back(which +
                    " cannot be told apart on these rows; a case with other lengths or heads may tell");
   }
@@ -436,6 +451,7 @@ class Clues {
   int threads_;
   reference::Problem problem_;
   CaseInputs inputs_;
+  std::vector<Suspect> suspects_;
   std::vector<RowFinding> rows_;
   std::vector<reference::RowId> right_, wrong_o_;  ///< wrong_o_: rows without NaN only
   /// The mistake that explains the wrong rows and breaks the fewest right ones, and how many it breaks.

@@ -122,17 +122,21 @@ class Suspects {
   }
 
  private:
-  template <typename Change>
-  void problem(std::string text, const Change& change) {
-    Suspect s{std::move(text), right_, {}};
-    change(s.problem);
-    s.inputs = std::shared_ptr<const reference::Inputs>(std::shared_ptr<void>(), &inputs_);
-    out_.push_back(std::move(s));
+  /// `change` outlives this object: it holds copies.
+  void problem(std::string text, std::function<void(reference::Problem&)> change) {
+    add({std::move(text), std::move(change), right_,
+         std::shared_ptr<const reference::Inputs>(std::shared_ptr<void>(), &inputs_)});
   }
   void misread(std::string text, Misread::How how) {
-    Suspect s{std::move(text), right_, {}};
-    if (how.k_head) s.problem.num_heads_kv = s.problem.num_heads_q;
-    s.inputs = std::make_shared<Misread>(case_, inputs_, std::move(how));
+    const bool by_query_head = static_cast<bool>(how.k_head);
+    add({std::move(text),
+         [by_query_head](reference::Problem& x) {
+           if (by_query_head) x.num_heads_kv = x.num_heads_q;
+         },
+         right_, std::make_shared<Misread>(case_, inputs_, std::move(how)), true});
+  }
+  void add(Suspect s) {
+    s.change(s.problem);
     out_.push_back(std::move(s));
   }
 
@@ -154,7 +158,7 @@ class Suspects {
         if (std::abs(value / t - 1) < 1e-3) return;
       }
       tried.push_back(value);
-      problem(text, [&](reference::Problem& x) { x.softmax_scale = value; });
+      problem(text, [value](reference::Problem& x) { x.softmax_scale = value; });
     };
     add(1, fmt::format("softmax_scale ({:.4g}) is not applied", s));
     add(1 / std::sqrt(d), fmt::format("1/sqrt(head_dim) is applied for softmax_scale ({:.4g})", s));
@@ -196,12 +200,12 @@ class Suspects {
     const auto window = [&](int reference::Problem::*side, const char* name) {
       const int width = right_.*side;
       if (width < 0) return;
-      change(fmt::format("{} is not applied", name), [&](reference::Problem& x) { x.*side = -1; });
+      change(fmt::format("{} is not applied", name), [side](reference::Problem& x) { x.*side = -1; });
       change(fmt::format("{} is one key too wide", name),
-             [&](reference::Problem& x) { x.*side = width + 1; });
+             [side, width](reference::Problem& x) { x.*side = width + 1; });
       if (width > 0) {
         change(fmt::format("{} is one key too narrow", name),
-               [&](reference::Problem& x) { x.*side = width - 1; });
+               [side, width](reference::Problem& x) { x.*side = width - 1; });
       }
     };
     if (p_.attention_chunk > 0) {
@@ -224,7 +228,7 @@ class Suspects {
     if (p_.custom_mask == CustomMask::kNone) return;
     const auto seen = std::make_shared<const SeenKeys>(case_);
     const auto bits = [&](std::string text, auto at) {
-      problem(std::move(text), [&](reference::Problem& x) {
+      problem(std::move(text), [seen, at](reference::Problem& x) {
         x.sees = [seen, at](int seq, int pos, int, int64_t key) {
           const auto [owner, n] = at(seq, pos, key, seen->bits(static_cast<std::size_t>(seq)).len().k);
           const MaskBits& of = seen->bits(static_cast<std::size_t>(owner));
@@ -281,10 +285,10 @@ class Suspects {
       if (i > 0 && p_.kv == KvSource::kPaged && t == p_.block_size) continue;
       problem(fmt::format("keys behind the last whole {} of {} are left out",
                           page ? "page (or tile)" : "tile", t),
-              [&](reference::Problem& x) {
+              [t, page, &p = p_](reference::Problem& x) {
                 x.k_ends = x.k_lens;
                 for (std::size_t b = 0; b < x.k_ends.size(); ++b) {
-                  const int before = page ? leftpad_of(p_, b) : 0;
+                  const int before = page ? leftpad_of(p, b) : 0;
                   x.k_ends[b] = std::max(0, (before + x.k_ends[b]) / t * t - before);
                 }
               });

@@ -14,8 +14,10 @@ namespace attnbench {
 /// One mistake, in words, and the problem and inputs that a kernel with this mistake computes.
 struct Suspect {
   std::string text;
+  std::function<void(reference::Problem&)> change;  ///< makes the problem from the right one
   reference::Problem problem;
   std::shared_ptr<const reference::Inputs> inputs;
+  bool misreads = false;  ///< `inputs` are not the case's own
 };
 
 /// The mistakes that the case can show. `inputs` are the case's own and must outlive the result.

@@ -1,0 +1,59 @@
+#include "harness/verify/two_mistakes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attnbench {
+namespace {
+
+constexpr std::size_t kFewest = 8;  ///< wrong rows; fewer may match by chance
+constexpr int64_t kValuesOfPairs =
+    1 << 28;  ///< values of K and V that the first row of all pairs reads, at most
+
+/// The wrong rows, those with the fewest keys first, then the right ones.
+std::vector<reference::RowId> short_rows_first(const CaseParams& p, std::span<const reference::RowId> tried,
+                                               std::size_t wrong) {
+  std::vector<reference::RowId> out(tried.begin(), tried.end());
+  const auto keys = [&](const reference::RowId& id) { return p.seqs[static_cast<std::size_t>(id.seq)].k; };
+  std::stable_sort(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(wrong),
+                   [&](const auto& a, const auto& b) { return keys(a) < keys(b); });
+  return out;
+}
+
+}  // namespace
+
+std::vector<TwoMistakes> two_mistakes(const Launched& launched, const reference::Problem& right,
+                                      std::span<const Suspect> suspects,
+                                      std::span<const reference::RowId> tried, std::size_t wrong,
+                                      int num_threads) {
+  if (wrong < kFewest) return {};
+  const CaseParams& p = launched.item.params;
+  const std::vector<reference::RowId> rows = short_rows_first(p, tried, wrong);
+  const auto count = static_cast<int64_t>(suspects.size());
+  const int64_t keys = p.seqs[static_cast<std::size_t>(rows[0].seq)].k;
+  if (count * count / 2 * keys * (p.head_dim + p.dim_v()) > kValuesOfPairs) return {};
+  std::vector<TwoMistakes> out;
+  for (std::size_t a = 0; a < suspects.size(); ++a) {
+    for (std::size_t b = a + 1; b < suspects.size(); ++b) {
+      const Suspect &one = suspects[a], &other = suspects[b];
+      if (one.misreads && other.misreads) continue;
+      reference::Problem problem = right;
+      one.change(problem);
+      other.change(problem);
+      bool lse_too = true;
+      // Most pairs fail in the first row. All rows are the last to be looked at.
+      const auto explains = [&](std::size_t from, std::size_t to) {
+        const auto found = find_rows(launched, problem, one.misreads ? *one.inputs : *other.inputs,
+                                     std::span(rows).subspan(from, to - from), num_threads);
+        for (const RowFinding& r : found) lse_too = lse_too && !r.wrong_lse;
+        return std::none_of(found.begin(), found.end(), [](const RowFinding& r) { return r.wrong_o; });
+      };
+      if (explains(0, 1) && explains(1, kFewest) && explains(kFewest, rows.size()))
+        out.push_back({fmt::format("two mistakes: {}; and {}", one.text, other.text), lse_too});
+    }
+  }
+  return out;
+}
+
+}  // namespace attnbench

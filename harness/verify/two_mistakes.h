@@ -1,0 +1,26 @@
+// Recognises a kernel that makes two known mistakes at once.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/verify/row_findings.h"
+#include "harness/verify/suspects.h"
+
+namespace attnbench {
+
+struct TwoMistakes {
+  std::string text;      ///< "two mistakes: <one>; and <the other>"
+  bool lse_too = false;  ///< they give the LSE of the rows, too
+};
+
+/// The pairs of `suspects` that explain all rows of `tried`, of which the first `wrong` are wrong. Nothing where these are
+/// too few or see too many keys, and no pair of two suspects that read other inputs. `right` is the case's own problem.
+/// num_threads 0: all.
+std::vector<TwoMistakes> two_mistakes(const Launched& launched, const reference::Problem& right,
+                                      std::span<const Suspect> suspects,
+                                      std::span<const reference::RowId> tried, std::size_t wrong,
+                                      int num_threads);
+
+}  // namespace attnbench
