@@ -75,6 +75,7 @@ struct RowId {
   int seq;
   int pos;
   int head;
+  bool operator==(const RowId&) const = default;
 };
 
 /// Results of some rows. Per channel, row-major (rows, value_dim()):

@@ -37,10 +37,6 @@ std::string row_text(const reference::RowId& id) {
   return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
 }
 
-bool same_row(const reference::RowId& a, const reference::RowId& b) {
-  return a.seq == b.seq && a.pos == b.pos && a.head == b.head;
-}
-
 /// At most `count` of the ids, spread evenly. The distance varies a little, so that they have different
 /// places in their sequences and different heads.
 std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, std::size_t count) {
@@ -330,7 +326,7 @@ class Clues {
     return tried.wrong >= kFewest && std::none_of(rows.begin(), rows.end(), [&](const RowFinding& r) {
              return r.wrong_o && std::any_of(tried.rows.begin(),
                                              tried.rows.begin() + static_cast<std::ptrdiff_t>(tried.wrong),
-                                             [&](const reference::RowId& id) { return same_row(id, r.id); });
+                                             [&](const reference::RowId& id) { return id == r.id; });
            });
   }
 
@@ -359,7 +355,7 @@ class Clues {
     std::vector<WrongRow> wrong;
     for (const reference::RowId& id : spread(wrong_o_, kTried)) {
       const auto row =
-          std::find_if(rows_.begin(), rows_.end(), [&](const RowFinding& r) { return same_row(r.id, id); });
+          std::find_if(rows_.begin(), rows_.end(), [&](const RowFinding& r) { return r.id == id; });
       values += row->keys * p_.dim_v();
       if (values > kValuesTried) break;
       wrong.push_back({id, row_of(id), row->lse});
@@ -403,7 +399,7 @@ class Clues {
     for (const reference::RowId& id : tried) {
       const std::vector<double> got = row_of(id);
       for (const Expected& e : expected) {
-        if (same_row(e.id, id)) continue;  // slightly wrong
+        if (e.id == id) continue;  // slightly wrong
         double error2 = 0, size2 = 0;
         for (std::size_t c = 0; c < d; ++c) {
           error2 += (got[c] - e.o[c]) * (got[c] - e.o[c]);

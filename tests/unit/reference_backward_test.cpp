@@ -236,9 +236,7 @@ void expect_sums(const Problem& p) {
     double ds, cp, w, x_dq, x_dk, x_dv;
   };
   const auto row_of = [&](const RowId& id) {
-    return std::find_if(
-               f.rows.begin(), f.rows.end(),
-               [&](const RowId& o) { return o.seq == id.seq && o.pos == id.pos && o.head == id.head; }) -
+    return std::find_if(f.rows.begin(), f.rows.end(), [&](const RowId& o) { return o == id; }) -
            f.rows.begin();
   };
   const auto pair = [&](const RowId& id, int j) {
