@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iostream>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/peers.h"
@@ -85,7 +86,15 @@ LoadedPlugin load_tried_plugin(const std::string& option, const std::string& fil
       throw PluginCrash(fmt::format("{} {}: opening it in a process {}; its static initialisers run then",
                                     option, file, *crash));
     }
-    return load_plugin(file);
+    LoadedPlugin plugin = load_plugin(file);
+    if (plugin.flushed) {
+      std::cerr << fmt::format(
+          "note: {} {}: opening it made this process flush subnormal floats to 0, as a library does that is linked with "
+          "-ffast-math or -Ofast. This was undone here. In a program that does not undo it, small results of this and of "
+          "all other code are 0; compile with the option, but link without it\n",
+          option, file);
+    }
+    return plugin;
   } catch (const LoadCrash& e) {
     throw PluginCrash(fmt::format("{} {}: {}", option, file, e.what()));
   } catch (const PluginError& e) {

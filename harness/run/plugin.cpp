@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cfenv>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string_view>
 
 #include "harness/digest.h"
@@ -148,6 +150,13 @@ std::vector<const Kernel*> open_kernels(const std::string& file) {
   return checked_kernels(*static_cast<const Plugin*>(table));
 }
 
+/// Whether float arithmetic of this thread, and of those that it starts, gives and takes subnormal numbers.
+bool keeps_subnormals() {
+  const volatile float least = std::numeric_limits<float>::min();
+  const volatile float half = least / 2;
+  return half + half == least;
+}
+
 }  // namespace
 
 std::string checked_plugin_file(const std::string& path) {
@@ -183,7 +192,12 @@ LoadedPlugin load_plugin(const std::string& path) {
   const std::string file = checked_plugin_file(path);
   LoadedPlugin plugin{file, digest_of(file), {}};
   const KernelCall in_hand("opening", file.c_str());
+  std::fenv_t before;
+  const bool kept = keeps_subnormals();
+  std::fegetenv(&before);
   plugin.kernels = open_kernels(file);
+  plugin.flushed = kept && !keeps_subnormals();
+  std::fesetenv(&before);
   return plugin;
 }
 

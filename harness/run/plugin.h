@@ -41,6 +41,9 @@ struct LoadedPlugin {
   std::vector<const Kernel*> kernels;
   /// Python: names and versions of the interpreter and of the packages that the file imported.
   std::vector<std::pair<std::string, std::string>> versions = {};
+  /// Opening the file made this process flush subnormal floats to 0, as code that is linked with -ffast-math does. It was
+  /// undone, because the reference and other kernels need them.
+  bool flushed = false;
 };
 
 /// Checks that the file exists, and returns its absolute path. Throws PluginError.

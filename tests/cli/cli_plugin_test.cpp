@@ -36,6 +36,20 @@ Outcome run_with(const Scratch& scratch, const std::string& file, std::vector<st
   return run_attnbench(scratch, args);
 }
 
+// Otherwise the cpu kernel, whose smallest results are subnormal in fp16, would fail beside it.
+TEST(CliPlugin, OneThatFlushesSubnormalsSpoilsNoOtherKernel) {
+  const Scratch scratch;
+  const Outcome o =
+      run_attnbench(scratch, {"run", "--case", "{dtype: fp16, batch: q4s1000, heads: 2, head_dim: 64}",
+                              "--device", "cpu", "--plugin", plugin("flushes"), "--kernel", "example,cpu",
+                              "--no-time", "-q", "--in-process", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("2 passed"));
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("note: --plugin " + plugin("flushes") + ": opening it made this process flush"),
+                    HasSubstr("link without it")));
+}
+
 TEST(CliPlugin, LastFailedTakesTheRunOfTheSamePlugIn) {
   namespace fs = std::filesystem;
   const Scratch scratch;

@@ -1,4 +1,9 @@
-// Other builds of the example under its name: WRONG, SLOW, or CRASHES (on one head dimension).
+// Other builds of the example under its name: WRONG, SLOW, CRASHES (on one head dimension), or FLUSHES (subnormal floats to
+// 0, as a library that is linked with -ffast-math).
+#if defined(FLUSHES) && defined(__SSE__)
+#include <immintrin.h>
+#endif
+
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -9,6 +14,17 @@
 #include "kernels/examples/cpu/kernel.cpp"         // NOLINT(bugprone-suspicious-include)
 
 namespace attnbench::changed {
+
+#ifdef FLUSHES
+const bool flushes = [] {
+#if defined(__SSE__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);
+#elif defined(__aarch64__)
+  asm volatile("msr fpcr, %0" ::"r"(uint64_t{1} << 24));
+#endif
+  return true;
+}();
+#endif
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   [[maybe_unused]] const AttentionParams& p = op->attention;
