@@ -383,10 +383,6 @@ void check_size(const Sweep& sweep, int64_t& planned) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// Keys that a sweep sets itself, and that apply to none of its cases, from `first` on.
 void note_keys_without_use(const Sweep& sweep, const std::vector<Case>& cases, std::size_t first,
                            std::vector<std::string>& notes) {
@@ -435,22 +431,32 @@ Expansion expand(const SweepFile& file) {
   seen.reserve(room);
   out.cases.reserve(room);
   ServedSteps served;
+  std::string why_left_out;
   for (const Sweep& sweep : file.sweeps) {
     const std::size_t first = out.cases.size();
     std::vector<bool> used(sweep.exclude.size(), false);
+    int64_t left_out = 0;
+    const auto contradicts = [&](const ConfigError& e) {
+      if (!sweep.overridden) throw;
+      if (left_out++ == 0) why_left_out = e.what();
+    };
     const auto add = [&](const AxisRow& row) {
       const Settings settings = settings_of(sweep, row);
       CaseParams params = apply(settings);
       bool excluded = false;
-      for (std::size_t i = 0; i < used.size(); ++i) {
+      for (std::size_t i = 0; i < used.size(); ++i)
         if (matches(sweep.exclude[i], params)) used[i] = excluded = true;
-      }
       if (excluded) {
         ++out.excluded;
         return false;
       }
-      settle(params, settings, sweep, seed, served);
-      check(params, settings, sweep);
+      try {
+        settle(params, settings, sweep, seed, served);
+        check(params, settings, sweep);
+      } catch (const ConfigError& e) {
+        contradicts(e);
+        return false;
+      }
       params = normalised(std::move(params));
       std::string id = case_id(params);
       if (!seen.insert(id).second) {
@@ -473,11 +479,21 @@ Expansion expand(const SweepFile& file) {
       for_each_row(sweep, add);
       note_idle_exclusions(sweep, used, out.idle_exclusions);
     } else {
-      out.cover.add(add_covered(sweep, seed, served, add));
+      try {
+        out.cover.add(add_covered(sweep, seed, served, add));
+      } catch (const ConfigError& e) {
+        contradicts(e);
+      }
     }
+    if (left_out > 0)
+      out.notes.push_back(fmt::format(
+          "note: --set leaves out {} of sweep '{}': {}",
+          sweep.cover.is_product() ? fmt::format("{} case{}", left_out, left_out == 1 ? "" : "s") : "all",
+          sweep.name, why_left_out));
     note_keys_without_use(sweep, out.cases, first, out.notes);
   }
   append(out.notes, served.notes());
+  if (out.cases.empty() && !why_left_out.empty()) throw ConfigError(why_left_out);
   return out;
 }
 

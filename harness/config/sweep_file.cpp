@@ -390,6 +390,7 @@ void apply_override(const std::string& text, SweepFile& file) {
   for (Sweep& sweep : file.sweeps) {
     remove_from_sweep(key.name, sweep);
     add_to_sweep(a, sweep);
+    sweep.overridden = true;
   }
 }
 

@@ -68,6 +68,7 @@ struct Sweep {
   std::vector<Exclusion> exclude;
   SweepCover cover;
   std::string place;
+  bool overridden = false;  ///< by --set, which may contradict other keys of some cases: these are left out
 };
 
 struct SweepFile {

@@ -7,6 +7,8 @@
 namespace attnbench {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Expansion expand_text(const std::string& yaml) { return expand(parse_sweep_text(yaml, "t.yaml")); }
@@ -285,6 +287,23 @@ TEST(Expand, CachesWithScalesForBlocks) {
                 HasSubstr("a row of fp8_ds_mla has head_dim_v channels"));
   EXPECT_EQ(expand_error(sweep(latent + "head_dim: 130, head_dim_v: 128")), "no error");
   EXPECT_EQ(expand_error(sweep("kv_dtype: nvfp4, head_dim: 48, head_dim_v: 16")), "no error");
+}
+
+TEST(Expand, SetLeavesOutTheCasesThatItContradicts) {
+  const std::string latent = "kv_dtype: fp8_ds_mla, v_is_k_view: true, head_dim: 576, head_dim_v: 512";
+  const std::string yaml =
+      "name: t\nsweeps:\n  - {name: plain, batch: q4, head_dim: 64}\n  - {name: latent, batch: q4, " +
+      latent + "}\n  - {name: cover, cover: pairwise, heads: [4/1, 8/1], batch: [q4, q5], " + latent + "}\n";
+  const Expansion e = expand(parse_sweep_text(yaml, "t.yaml", {"dtype=fp16"}));
+  ASSERT_EQ(e.cases.size(), 1u);
+  EXPECT_EQ(e.cases[0].params.dtype, DType::kFp16);
+  EXPECT_THAT(e.notes, ElementsAre(AllOf(HasSubstr("note: --set leaves out 1 case of sweep 'latent': "),
+                                         HasSubstr("write 'dtype: bf16'")),
+                                   AllOf(HasSubstr("note: --set leaves out all of sweep 'cover': "),
+                                         HasSubstr("write 'dtype: bf16'"))));
+  // Nothing is left: an error.
+  const std::string alone = "name: t\nsweeps:\n  - {batch: q4, " + latent + "}\n";
+  EXPECT_THROW(expand(parse_sweep_text(alone, "t.yaml", {"dtype=fp16"})), ConfigError);
 }
 
 }  // namespace
