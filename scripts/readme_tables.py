@@ -345,11 +345,11 @@ def instances(text):
 
 # --- Which table is made of which files ----------------------------------------------------------------------
 
-VERDICTS = ["h100/smoke.csv", "cpu/smoke.csv", "h100-checks/semantics.csv", "h100-checks/semantics_simt.csv", "h100-checks/large.csv"]
+VERDICTS = ["h100/smoke.csv", "cpu/smoke.csv", "h100-checks/semantics.csv", "h100-checks/large.csv"]
 GATE_CI = {"h100-checks/gate_ci_same.json": "against the baseline just made, of 16 runs", "h100-checks/gate_ci_same_again.json": "the same once more",
            "h100-checks/gate_ci_slow.json": "`slow_5_percent` against `slow_0_percent`", "h100-checks/gate_ci_wrong.json": "`scale_0_1_percent`, verified"}
 GATES = [f"{where}/gate_trust{which}.json" for where, which in (("h100-checks", ""), ("cpu", ""), ("cpu", "_slow"), ("cpu", "_turns"))]
-FUZZ = ["h100-checks/fuzz_ten_minutes.json", "h100-checks/fuzz.json", "h100-checks/fuzz_other_seed.json"]
+FUZZ = ["h100-checks/fuzz_ten_minutes.json", "h100-checks/fuzz.json"]
 
 TABLES = {
     "quickstart": (["h100/quickstart.json", "cpu/quickstart.json"], quickstart),

@@ -6,8 +6,8 @@ without times.
     ./scripts/verdicts.py results/runs/smoke/results.json --out results/baselines/<gpu>/smoke.csv
 
 --only REGEX lists the cases in whose ids it is found; the head counts the others as `unlisted`.
-One line for each case and kernel that ran: id, kernel, status, and the figures of the check
-(harness/verify/README.md). Lines that begin with # say how the file was made, and how many cases were
+One line for each case and kernel that ran: id (empty: that of the line above), kernel, status, and the figures
+of the check (harness/verify/README.md). Lines that begin with # say how the file was made, and how many cases were
 skipped. Needs Python 3 and its standard library only.
 """
 import argparse
@@ -42,11 +42,15 @@ def write(results, out, only=""):
     out.write(f"# {', '.join(f'{n} {status}' for status, n in sorted(counts.items()))}\n")
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["id", "kernel", "status"] + FIGURES + ["reason"])
-    for e in listed:
-        if e["status"] == "skip":
-            continue
+    ran = [e for e in listed if e["status"] != "skip"]
+    place = {}
+    for e in ran:
+        place.setdefault(e["id"], len(place))
+    above = None
+    for e in sorted(ran, key=lambda e: place[e["id"]]):
         check = e["check"] or {}
-        table.writerow([e["id"], e["kernel"], e["status"]] + [shown(check.get(f, "")) for f in FIGURES] + [e["reason"]])
+        name, above = "" if e["id"] == above else e["id"], e["id"]
+        table.writerow([name, e["kernel"], e["status"]] + [shown(check.get(f, "")) for f in FIGURES] + [e["reason"]])
 
 
 def main():
