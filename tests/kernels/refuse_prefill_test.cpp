@@ -12,6 +12,7 @@ namespace attnbench {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr int kHeads = 8;
 
@@ -110,6 +111,19 @@ class OneLevelPrefillOf : public PrefillOf {
  protected:
   OneLevelPrefillOf() : PrefillOf("sm90_prefill_one_level") {}
 };
+
+class FixedPrefillOf : public PrefillOf {
+ protected:
+  FixedPrefillOf() : PrefillOf("sm90_prefill_fixed") {}
+};
+
+TEST_F(FixedPrefillOf, RefusesByItsOwnName) {
+  EXPECT_THAT(refuses(80, 80), StartsWith("sm90_prefill_fixed: head_dim "));
+}
+
+TEST_F(OneLevelPrefillOf, RefusesByItsOwnName) {
+  EXPECT_THAT(refuses(96, 96, make_all_e4m3), StartsWith("sm90_prefill_one_level: head_dim "));
+}
 
 TEST_F(PrefillOf, WidthsOfKeysAndValues) {
   for (const int dim : {64, 96, 128, 192, 256}) EXPECT_EQ(refuses(dim, dim), "") << dim;

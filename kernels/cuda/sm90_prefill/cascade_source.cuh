@@ -45,8 +45,8 @@ struct CascadePrefix {
   }
 };
 
-/// Draws work for one block, as WorkSource does. Works of the prefix bind the tensor cores, those of suffixes
-/// memory. So the works of the prefix are spread over the first half of all works, and both run beside each
+/// Draws work for one block, as WorkSource does. The tensor cores limit works of the prefix, memory those of
+/// suffixes. So the works of the prefix are spread over the first half of all works, and both run beside each
 /// other. Without kSuffixes, other warps of the block take the suffixes.
 template <int kBlockN, bool kSuffixes>
 class CascadeSource {

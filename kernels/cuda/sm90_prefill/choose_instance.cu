@@ -66,7 +66,7 @@ bool has_short_tiles(const AttentionParams& p, int multiprocessors) {
 }  // namespace
 
 const Instance* find_instance(const AttentionParams& p, bool one_level, int multiprocessors) {
-  // Paged KV takes the masked instances, because every page size, or a part of it, divides their block_n.
+  // Paged KV takes the masked instances: without a mask it is rare.
   const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
                       (p.features & kPagedKv) != 0;
   const bool short_tiles = has_short_tiles(p, multiprocessors);

@@ -13,7 +13,7 @@ namespace attnbench::sm90_prefill {
 /// The tensor maps of K or of V.
 struct KvMaps {
   CUtensorMap whole;   ///< box_rows rows (KernelParams), all of them the sequence's
-  CUtensorMap window;  ///< a group of 8 rows, some or all of which lie past a sequence's end
+  CUtensorMap window;  ///< a group of 8 rows that ends behind a sequence, or begins before the first key seen
 };
 
 /// Tensor maps of one launch.
@@ -57,7 +57,7 @@ struct Instance {
   int head_dim_v;
   bool masked;       ///< handles causal and windows
   bool softcap;      ///< applies softcap, always
-  bool short_tiles;  ///< for launches without a window, of few keys or steps (kShortKeys)
+  bool short_tiles;  ///< for launches without a window on the left, of few keys or steps (kShortKeys)
   bool split;        ///< for launches of few tiles, which it may split
   bool cascade;      ///< for launches whose sequences share keys
   bool e4m3_kv;      ///< K and V in e4m3

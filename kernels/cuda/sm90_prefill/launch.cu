@@ -61,7 +61,8 @@ bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t 
                     int32_t skip_q_len, bool draw_first) {
   if (instance.split) return true;
   if (skip_q_len > 0 || draw_first) return false;
-  return p.batch <= kMaxAloneSequences && p.batch * p.max_seqlen_k * token_bytes(p) <= kv_budget_bytes;
+  return p.batch <= kMaxAloneSequences &&
+         int64_t{p.batch} * p.max_seqlen_k * token_bytes(p) <= kv_budget_bytes;
 }
 
 /// The plans of launches without a kernel before them, whose counter must be zero before the first one, and sums
@@ -125,45 +126,11 @@ KvBases kv_bases_of(const AttentionParams& p, const KvRows& rows) {
 }
 
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  if (const KernelStatus s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
-  const AttentionParams& p = op->attention;
-  if (const KernelStatus s = check_attention_args(kAttention, p, message); s != KernelStatus::kOk) return s;
-  const auto unsupported = [&](const char* format, auto... args) {
-    return refuse(message, KernelStatus::kUnsupported, format, args...);
-  };
-  if (const KernelStatus s = hopper::check_basics(kAttention, p, *context, message); s != KernelStatus::kOk) {
-    return s;
-  }
-  if (const KernelStatus s = check_int8(p, message); s != KernelStatus::kOk) return s;
-  const Instance* instance = find_instance(p);
-  if (instance == nullptr && has_row_pages(p) &&
-      ((p.features & kE4m3Kv) || p.softcap > 0.0f ||
-       (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256))) {
-    return unsupported(
-        "sm90_prefill: block_size a multiple of 8 required for e4m3 KV, softcap, and head_dim other than 64, 128 "
-        "and 256, given %d",
-        p.block_size);
-  }
-  if (instance == nullptr) {
-    const char* required = p.features & kE4m3Kv ? "64, 128 or 256 for e4m3 KV"
-                           : p.softcap > 0.0f   ? "64, 128 or 256 for softcap"
-                                                : "64, 96, 128, 192, 256, or 192 with head_dim_v 128";
-    return unsupported("sm90_prefill: head_dim %s required, given %d with head_dim_v %d", required,
-                       p.head_dim, p.head_dim_v);
-  }
-  // With so few keys on the left the first visible key and the last one may lie in one group of rows, which
-  // then comes row by row (KvLoader::copy_rows).
-  if (instance->chunk_bytes < hopper::kChunkBytes && p.window_left >= 0 &&
-      p.window_left + 1 < hopper::kGroupRows) {
-    return unsupported("sm90_prefill: window_left of %d or more, or -1, required for head_dim %d%s, given %d",
-                       hopper::kGroupRows - 1, p.head_dim, p.features & kE4m3Kv ? " with e4m3 KV" : "",
-                       p.window_left);
-  }
-  if (const KernelStatus s = hopper::check_strides(kAttention, p, message, instance->chunk_bytes);
-      s != KernelStatus::kOk) {
-    return s;
-  }
-  return check_cache_rows(p, message);
+  return check_supported(kAttention, *op, *context, message);
+}
+
+KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return check_supported(kFixedAttention, *op, *context, message);
 }
 
 Numerics numerics(const OpParams* op) {
@@ -219,6 +186,49 @@ KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, Kern
 }
 
 }  // namespace
+
+KernelStatus check_supported(const Kernel& kernel, const OpParams& op, const LaunchContext& context,
+                             KernelMessage* message) {
+  if (const KernelStatus s = check_features(kernel, op, message); s != KernelStatus::kOk) return s;
+  const AttentionParams& p = op.attention;
+  if (const KernelStatus s = check_attention_args(kernel, p, message); s != KernelStatus::kOk) return s;
+  const auto unsupported = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kUnsupported, format, kernel.name, args...);
+  };
+  if (const KernelStatus s = hopper::check_basics(kernel, p, context, message); s != KernelStatus::kOk) {
+    return s;
+  }
+  if (const KernelStatus s = check_int8(kernel, p, message); s != KernelStatus::kOk) return s;
+  const Instance* instance = find_instance(p);
+  if (instance == nullptr && has_row_pages(p) &&
+      ((p.features & kE4m3Kv) || p.softcap > 0.0f ||
+       (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256))) {
+    return unsupported(
+        "%s: block_size a multiple of 8 required for e4m3 KV, softcap, and head_dim other than 64, 128 "
+        "and 256, given %d",
+        p.block_size);
+  }
+  if (instance == nullptr) {
+    const char* required = p.features & kE4m3Kv ? "64, 128 or 256 for e4m3 KV"
+                           : p.softcap > 0.0f   ? "64, 128 or 256 for softcap"
+                                                : "64, 96, 128, 192, 256, or 192 with head_dim_v 128";
+    return unsupported("%s: head_dim %s required, given %d with head_dim_v %d", required, p.head_dim,
+                       p.head_dim_v);
+  }
+  // With so few keys on the left the first visible key and the last one may lie in one group of rows, which
+  // then comes row by row (KvLoader::copy_rows).
+  if (instance->chunk_bytes < hopper::kChunkBytes && p.window_left >= 0 &&
+      p.window_left + 1 < hopper::kGroupRows) {
+    return unsupported("%s: window_left of %d or more, or -1, required for head_dim %d%s, given %d",
+                       hopper::kGroupRows - 1, p.head_dim, p.features & kE4m3Kv ? " with e4m3 KV" : "",
+                       p.window_left);
+  }
+  if (const KernelStatus s = hopper::check_strides(kernel, p, message, instance->chunk_bytes);
+      s != KernelStatus::kOk) {
+    return s;
+  }
+  return check_cache_rows(kernel, p, message);
+}
 
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context) {
@@ -422,7 +432,7 @@ const Kernel kFixedAttention{
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
     .features = kFeatures,
-    .supports = supports,
+    .supports = fixed_supports,
     .numerics = numerics,
     .workspace_bytes = fixed_workspace_bytes,
     .plan = fixed_plan,

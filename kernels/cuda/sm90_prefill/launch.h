@@ -8,9 +8,9 @@
 
 namespace attnbench::sm90_prefill {
 
-/// The last instance in instances.def that supports `p` and leaves tiles whole, null if none: for short tiles
-/// where `p` allows it. `one_level`: one of sm90_prefill_one_level. `multiprocessors` (default: of an H100) only decides
-/// between instances whose tiles and results are the same.
+/// The instance that leaves tiles whole for `p`, null if none: without a mask the row of instances.def with masked =
+/// false, if there is one, else the last row that fits. `one_level`: one of sm90_prefill_one_level. `multiprocessors`
+/// (default: of an H100) only decides between instances whose tiles and results are the same.
 const Instance* find_instance(const AttentionParams& p, bool one_level = false, int multiprocessors = 132);
 
 /// The same, or the instance that reads keys once that all sequences share, or that splits where tiles are too

@@ -2,6 +2,7 @@
 #include "kernels/common/checks.h"
 #include "kernels/cuda/common/attention_host.h"
 #include "kernels/cuda/sm90_prefill/launch.h"
+#include "kernels/cuda/sm90_prefill/requirements.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
 
 namespace attnbench::sm90_prefill {
@@ -27,12 +28,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
                   "sm90_prefill_one_level: at most %d keys per sequence required, given %d", kMostKeys,
                   p.max_seqlen_k);
   }
-  if (const KernelStatus s = kAttention.supports(op, context, message); s != KernelStatus::kOk) return s;
-  if (instance_of(*op) == nullptr) {
-    return refuse(message, KernelStatus::kUnsupported,
-                  "sm90_prefill_one_level: head_dim 64, 128 or 256 required, given %d", p.head_dim);
-  }
-  return KernelStatus::kOk;
+  return check_supported(kOneLevelAttention, *op, *context, message);
 }
 
 Numerics numerics(const OpParams* op) {

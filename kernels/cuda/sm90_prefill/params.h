@@ -82,7 +82,7 @@ struct TileRows {
   int16_t q_tokens;
   uint16_t state;
   int32_t head;
-  int32_t n_begin;  ///< the tile's last KV block
+  int32_t n_begin;  ///< the tile's lowest KV block, which is computed last
 };
 
 inline constexpr int kMaxGroups = 64;

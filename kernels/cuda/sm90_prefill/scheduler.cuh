@@ -2,9 +2,9 @@
 //
 // Work w = 0, 1, ... runs over groups of sequences, in a group over sections of heads, in a section over the
 // group's items, and for each item over the section's heads. A section's keys and values fit L2, so all tiles
-// that read them find them there. Items from the list come longest first. Those of few sequences come longest
-// first only in the last section, so that blocks end together; before it they come by sequence
-// (few_sequences.cuh).
+// that read them find them there; sequences of at most kWholeRowKeys keys may have larger ones. Items from the list
+// come longest first. Those of few sequences come longest first only in the last section, so that blocks end together;
+// before it they come by sequence (few_sequences.cuh).
 #pragma once
 
 #include "kernels/cuda/sm90_prefill/few_sequences.cuh"

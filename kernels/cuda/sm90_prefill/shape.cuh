@@ -24,7 +24,7 @@ struct Shape {
   bool softcap = false;  ///< requires masked
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
-      false;  ///< for few KV blocks or steps (kShortKeys), without windows: less code, slower where they are many
+      false;  ///< for few KV blocks or steps (kShortKeys), without left windows: less code, slower where they are many
   bool split = false;      ///< tiles may be split (split.h)
   bool cascade = false;    ///< keys that all sequences share are read once (cascade.h); requires split
   int head_dim_v = 0;      ///< channels of V and O, if not head_dim
@@ -44,7 +44,7 @@ inline constexpr int kSharedBytes = 227 * 1024;  ///< most shared memory of a bl
 template <Shape kShape>
 struct Derived {
   static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
-  /// choose_instance() splits no launch with a window, and takes no short tiles for it.
+  /// choose_instance() splits no launch with a window on the left, and takes no short tiles for it.
   static constexpr bool kTakesWindows =
       kShape.masked && kShape.windows && !kShape.short_tiles && !kShape.split;
   /// Whether warpgroups pass over KV blocks that none of their rows sees. Under a causal mask alone, a tile with no more
@@ -81,7 +81,8 @@ struct Derived {
   static constexpr bool kSumsInScores = kTwoLevels && kDimV % kShape.block_n == 0;
   /// Whether consumers keep what they seldom need in shared memory, because registers do not suffice.
   static constexpr bool kParks = (kSumsInScores || kShape.int8_qk) && kConsumers == 3;
-  /// Whether O starts as zeros. Else a tile's first product with V overwrites it, and its registers stay taken meanwhile.
+  /// Whether O starts as zeros. Otherwise a tile's first product with V overwrites O, whose registers are reserved until
+  /// then.
   static constexpr bool kClearsOutputs = kTwoLevels || kParks;
   static constexpr int kKStages = kShape.int8_qk ? 4 : kTwoLevels && kConsumers == 3 ? 3 : 2;
   static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasHelpers);

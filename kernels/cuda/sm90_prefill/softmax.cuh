@@ -50,8 +50,8 @@ struct RowFactors {
 __device__ __forceinline__ float factor_of(const RowFactors& factors, int h) { return factors.of_row[h]; }
 __device__ __forceinline__ float factor_of(float factor, int) { return factor; }
 
-/// State of two rows: a reference score, in units of raw scores, and the sum of weights 2^(factor * (s -
-/// reference)) of this lane's keys, factor > 0. `Factor` is float or RowFactors.
+/// State of two rows: an offset in base 2, and the sum of weights 2^(factor * s + offset) of this lane's keys, factor > 0.
+/// `Factor` is float or RowFactors. The offset makes weights relative to a reference score.
 ///
 /// The reference need not be the greatest score: any that keeps weights from overflowing gives the same
 /// quotient. So it is the greatest score of the first block in which the row sees a key, and moves only when
