@@ -15,6 +15,7 @@
 #include "harness/cases/cost.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/logit_factor.h"
+#include "harness/verify/misread_heads.h"
 #include "harness/verify/misread_page.h"
 #include "harness/verify/missing_rescale.h"
 #include "harness/verify/row_pattern.h"
@@ -186,14 +187,16 @@ class Clues {
     if (!wrong_o_.empty()) {
       const Tried tried = rows_to_try();
       suspects_ = suspects_of(launched_.item, problem_, inputs_);
-      suspects(tried);
+      bool lse_too = suspects(tried);
       // A page that was read in place of another holds no NaN.
       const bool nan =
           std::any_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
-      if (out_.size() == before && !nan) add(page(tried));
+      if ((out_.size() == before || !lse_too) && !nan) page(tried, before);
       if (out_.size() == before) add(scale(tried));
       if (out_.size() == before) add(rescale());
+      if (out_.size() == before && !nan) add(heads(tried));
       if (out_.size() == before) add(partial_);
+      if (out_.size() == before && !nan) add(page_in_a_part(tried));
       if (out_.size() == before && !nan) pairs(tried);
     }
     if (out_.size() == before) add(other_row());
@@ -284,8 +287,13 @@ class Clues {
     return tried;
   }
 
-  void suspects(const Tried& tried) {
-    std::size_t matching = 0;
+  /// Names the mistakes that explain all rows tried. Returns whether they explain their LSE, too.
+  bool suspects(const Tried& tried) {
+    struct Match {
+      std::string text;
+      bool lse_too;
+    };
+    std::vector<Match> matches;
     for (const Suspect& s : suspects_) {
       const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
       const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
@@ -296,11 +304,17 @@ class Clues {
         }
         continue;
       }
-      if (++matching > kMostSuspects) continue;
-      out_.push_back(tried.match(
-          s.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })));
+      matches.push_back(
+          {s.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })});
     }
-    tell_apart(matching, "mistakes");
+    // What explains O alone is a guess beside what explains both.
+    const bool lse_too =
+        std::any_of(matches.begin(), matches.end(), [](const Match& m) { return m.lse_too; });
+    if (lse_too) std::erase_if(matches, [](const Match& m) { return !m.lse_too; });
+    for (std::size_t i = 0; i < std::min(matches.size(), kMostSuspects); ++i)
+      out_.push_back(tried.match(matches[i].text, matches[i].lse_too));
+    tell_apart(matches.size(), "mistakes");
+    return lse_too;
   }
 
   void pairs(const Tried& tried) {
@@ -338,8 +352,24 @@ class Clues {
         mistake, kInAPart, tried.wrong, broken, tried.rows.size() - tried.wrong);
   }
 
-  std::string page(const Tried& tried) const {
+  /// Names a misread page. It takes the place of mistakes, from clue `before` on, that explain no LSE, if it does.
+  void page(const Tried& tried, std::size_t before) {
     const auto found = misread_page(launched_, problem_, inputs_, tried.rows, threads_);
+    if (!found || (out_.size() > before && !found->lse_too)) return;
+    out_.resize(before);
+    out_.push_back(tried.match(found->text, found->lse_too));
+  }
+
+  std::string page_in_a_part(const Tried& tried) const {
+    if (tried.wrong < static_cast<std::size_t>(kLeastTried)) return "";
+    const auto found =
+        misread_page(launched_, problem_, inputs_, std::span(tried.rows).first(tried.wrong), threads_);
+    return found ? tried.match(fmt::format("{}{}", found->text, kInAPart), found->lse_too) : "";
+  }
+
+  std::string heads(const Tried& tried) const {
+    const auto found =
+        misread_heads(launched_, problem_, inputs_, std::span(tried.rows).first(tried.wrong), threads_);
     return found ? tried.match(found->text, found->lse_too) : "";
   }
 

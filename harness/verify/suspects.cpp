@@ -110,6 +110,12 @@ class Suspects {
   Suspects(const Case& c, const reference::Problem& right, const reference::Inputs& inputs)
       : case_(c), p_(c.params), right_(right), inputs_(inputs) {}
 
+  Suspect one_head(int kv_head) && {
+    const auto head = [kv_head](int) { return kv_head; };
+    misread(fmt::format("all query heads read KV head {}", kv_head), {.k_head = head, .v_head = head});
+    return std::move(out_.front());
+  }
+
   std::vector<Suspect> all() && {
     scale();
     mask();
@@ -384,6 +390,11 @@ class Suspects {
 };
 
 }  // namespace
+
+Suspect reads_kv_head(const Case& c, const reference::Problem& right, const reference::Inputs& inputs,
+                      int kv_head) {
+  return Suspects(c, right, inputs).one_head(kv_head);
+}
 
 std::vector<Suspect> suspects_of(const Case& c, const reference::Problem& right,
                                  const reference::Inputs& inputs) {

@@ -20,6 +20,10 @@ struct Suspect {
   bool misreads = false;  ///< `inputs` are not the case's own
 };
 
+/// The mistake that all query heads read K and V of KV head `kv_head`.
+Suspect reads_kv_head(const Case& c, const reference::Problem& right, const reference::Inputs& inputs,
+                      int kv_head);
+
 /// The mistakes that the case can show. `inputs` are the case's own and must outlive the result.
 std::vector<Suspect> suspects_of(const Case& c, const reference::Problem& right,
                                  const reference::Inputs& inputs);

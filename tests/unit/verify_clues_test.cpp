@@ -233,6 +233,20 @@ TEST(Clues, APageThatIsReadFromThePageBeforeIsNamed) {
     const auto found = clues(c, computed_by(m, c));
     EXPECT_THAT(found, Contains(StartsWith("looks like: " + m.text))) << m.text;
   }
+  const Mistake of_one_length = {
+      .k_token = [=](int j, int, SeqLen s) { return s.k == 36 ? before(j, s.k) : j; }};
+  EXPECT_THAT(clues(c, computed_by(of_one_length, c)),
+              Contains(StartsWith(
+                  "looks like: K and V of the last page of a sequence are read from the page before, in a "
+                  "part of the rows (all ")));
+  // O is that of a lost last key, too, but its LSE is not.
+  Case two = c;
+  two.params.block_size = 1;
+  two.params.seqs = {{1, 2}};
+  EXPECT_THAT(clues(two, computed_by({.k_token = [](int, int, SeqLen) { return 0; }}, two)),
+              AllOf(Contains(StartsWith(
+                        "looks like: K and V of the last page of a sequence are read from the page before")),
+                    Each(Not(HasSubstr("left out")))));
   c.params.kv = KvSource::kPacked;
   EXPECT_THAT(clues(c, computed_by(mistakes.front(), c)), Each(Not(HasSubstr("page"))));
 }

@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <utility>
 
+#include "harness/verify/suspects.h"
 #include "tests/unit/clues_fixtures.h"
 
 namespace attnbench {
@@ -37,6 +39,27 @@ TEST(RowClues, HeadsAndChannelsOfTheWrongRows) {
   EXPECT_THAT(clues(c, h), ElementsAre(AllOf(StartsWith("16 of 64 rows looked at are wrong, in O alone"),
                                              HasSubstr("; only channels 16 to 31 of 32")),
                                        "all wrong rows, and no right ones, are of head 2"));
+}
+
+TEST(RowClues, HeadsThatReadOtherKvHeadsByAnyRule) {
+  const Case c = case_of(true);
+  const CaseInputs inputs(c, kNoneStored);
+  HostOutputs h = right_outputs(c);
+  const int64_t total = cost_of(c.params).total_q;
+  const auto reads = [&](int head, int kv_head) {
+    const Suspect s = reads_kv_head(c, problem_of(c), inputs, kv_head);
+    const HostOutputs wrong = outputs_of(c, s.problem, *s.inputs);
+    for (int64_t token = 0; token < total; ++token) {
+      h.lse[static_cast<std::size_t>(head * total + token)] =
+          wrong.lse[static_cast<std::size_t>(head * total + token)];
+      std::copy_n(wrong.out.begin() + (token * 4 + head) * 64, 64, h.out.begin() + (token * 4 + head) * 64);
+    }
+  };
+  reads(0, 1);
+  reads(3, 0);
+  EXPECT_THAT(clues(c, h),
+              Contains(StartsWith("looks like: query heads read other KV heads than h / 2: head 0 reads 1, "
+                                  "head 3 reads 0 (all 32 wrong rows tried match this mistake)")));
 }
 
 TEST(RowClues, ARangeOfNearlyAllChannelsIsNotNamed) {

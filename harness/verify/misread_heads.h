@@ -1,0 +1,24 @@
+// The clue of query heads that read other KV heads than theirs, by whatever rule.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "harness/verify/row_findings.h"
+
+namespace attnbench {
+
+/// A mistake, in words, and whether it gives the LSE of the rows, too.
+struct MisreadHeads {
+  std::string text;
+  bool lse_too = false;
+};
+
+/// "query heads read other KV heads than h / 4: head 4 reads 4, head 8 reads 0", if K and V of one KV head for each query
+/// head explain its rows of `wrong`, and no row is explained by the right one. num_threads 0: all.
+std::optional<MisreadHeads> misread_heads(const Launched& launched, const reference::Problem& right,
+                                          const reference::Inputs& inputs,
+                                          std::span<const reference::RowId> wrong, int num_threads);
+
+}  // namespace attnbench
