@@ -8,6 +8,7 @@
 
 #include "harness/compare/token_time.h"
 #include "harness/record/text.h"
+#include "harness/report/failures.h"
 #include "harness/report/summary.h"
 
 namespace attnbench {
@@ -104,6 +105,7 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
     out << fmt::format(" (incomplete: {} of {} planned)", records.size(), context.planned);
   out << "\n";
   for (const Coverage& c : coverage_of(records)) out << "\n- " << markdown_text(coverage_text(c));
+  for (const std::string& pattern : failure_patterns(records)) out << "\n- " << markdown_text(pattern);
   for (const TokenTime& t : token_times(step_times(records)))
     out << "\n- " << markdown_text(token_time_text(t));
   const bool counters =

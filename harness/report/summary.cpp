@@ -132,19 +132,23 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
   std::vector<std::string> kernels;  // in the order of the table
   std::map<std::string, std::map<std::string, const TimeResult*>> times_of_case;
   for (const Record& r : records) {
-    if (r.status != Status::kPass || !r.time || r.time->vague()) continue;
+    if (r.status != Status::kPass || !r.time) continue;
     if (std::find(kernels.begin(), kernels.end(), r.kernel) == kernels.end()) kernels.push_back(r.kernel);
     times_of_case[r.item.id][r.kernel] = &*r.time;
   }
   struct Shared {
-    int cases = 0, disturbed = 0;  ///< disturbed ones are not among the cases
-    double logs = 0;               ///< sum of the logarithms of the second kernel's time over the first's
+    int cases = 0, disturbed = 0, vague = 0;  ///< disturbed and vague ones are not among the cases
+    double logs = 0;  ///< sum of the logarithms of the second kernel's time over the first's
   };
   const auto shared = [&](const std::string& a, const std::string& b) {
     Shared sum;
     for (const auto& [id, times] : times_of_case) {
       const auto x = times.find(a), y = times.find(b);
       if (x == times.end() || y == times.end()) continue;
+      if (x->second->vague() || y->second->vague()) {
+        ++sum.vague;
+        continue;
+      }
       if (!is_ranked(*x->second) || !is_ranked(*y->second)) {
         ++sum.disturbed;
         continue;
@@ -163,11 +167,15 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
                                      [&](const auto& a, const auto& b) { return ahead(a) < ahead(b); });
   std::vector<std::string> out;
   for (const std::string& other : kernels) {
-    const auto [n, disturbed, logs] = shared(*best, other);
+    const auto [n, disturbed, vague, logs] = shared(*best, other);
     if (other == *best || n + disturbed == 0) continue;
     if (n == 0) {
-      out.push_back(fmt::format("{} and {} are not ranked: other processes disturbed {}", *best, other,
-                                disturbed == 1 ? "their case" : fmt::format("all {} cases", disturbed)));
+      const std::string all =
+          vague > 0 ? fmt::format("{} of their {} cases, and the others' times are too uncertain", disturbed,
+                                  disturbed + vague)
+          : disturbed == 1 ? "their case"
+                           : fmt::format("all {} cases", disturbed);
+      out.push_back(fmt::format("{} and {} are not ranked: other processes disturbed {}", *best, other, all));
       continue;
     }
     std::string of = n == 1 ? "" : fmt::format("geometric mean of {} cases", n);

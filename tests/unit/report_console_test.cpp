@@ -149,6 +149,11 @@ TEST(ReportConsole, AFactorCountsUsableTimesAndLeavesOutDisturbedOnes) {
   records[3].time->disturbed = 6;
   EXPECT_THAT(printed(records), HasSubstr("fast is 4.00 times as fast as slow (1 disturbed left out)\n"));
   records.erase(records.begin(), records.begin() + 2);
+  EXPECT_THAT(
+      printed(records),
+      HasSubstr("slow and fast are not ranked: other processes disturbed 1 of their 2 cases, and the others' "
+                "times are too uncertain\n"));
+  records.resize(2);
   EXPECT_THAT(printed(records),
               HasSubstr("slow and fast are not ranked: other processes disturbed their case\n"));
   records[0].time->lo_us = 40;

@@ -185,6 +185,16 @@ TEST(ReportFailures, NameTheirDetectorsInMarkdownAndJUnit) {
               HasSubstr("\n^ this max\\|z\\| is of the verified launch and within its limit"));
 }
 
+TEST(ReportMarkdown, WhatFailuresHaveInCommonStandsAtItsHead) {
+  std::vector<Record> records(2, not_passing("f", Status::kFail, "wrong"));
+  for (Record& r : records)
+    r.check.emplace().clues = {"looks like: a (all 4 wrong rows tried match this mistake)"};
+  std::ostringstream out;
+  write_markdown(out, make_context(), records);
+  const std::string head = out.str().substr(0, out.str().find("| status |"));
+  EXPECT_THAT(head, HasSubstr("\n- cuda\\_simt: 2 of 2 wrong cases look like: a\n"));
+}
+
 TEST(ReportJunit, TheCheckerItselfSeesFaults) {
   for (const char* bad : {"<?xml?><a>&</a>", "<?xml?><a><b></a></b>", "<?xml?><a>\x01</a>",
                           "<?xml?><a b=\"<\"/>", "<?xml?><a>", "<?xml?><a/><a/>", "<?xml?><a>\xff</a>"}) {

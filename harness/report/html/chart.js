@@ -150,7 +150,7 @@ class Plot {
     this.box = el("div", { class: tall ? "canvas tall" : "canvas" }, this.canvas);
     this.note = el("p", { class: "note" });
     this.lines = el("ul", { class: "lines", "aria-label": "Lines" });
-    this.empty = el("p", { class: "empty" }, "Nothing to show here for this filter.");
+    this.empty = el("p", { class: "empty" }, "No case shown has what this figure needs.");
     this.title = title;
     this.figure = el("section", { class: "panel plot", id, "aria-labelledby": `${id}-title` },
       el("div", { class: "panel-head" }, el("h2", { id: `${id}-title` }, title), controls || null),
