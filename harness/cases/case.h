@@ -56,7 +56,8 @@ inline constexpr std::size_t kMaxSequences = 100'000'000;
 /// Multiplies the axes of every sweep out. Errors: ConfigError with the place in the file, if a limit above
 /// is exceeded or if the keys of a case contradict each other. Examples of the latter: more queries than keys
 /// under a causal mask without allow_short_kv, kv_append on packed KV, a case past the address space. A cover
-/// or a sample leaves such cases out, a sweep changed by --set too, unless none is left. BadTraceError: a trace that `batch` names cannot be replayed.
+/// or a sample leaves such cases out. So does a sweep that --set changed, with a note, unless no case is left.
+/// BadTraceError: a trace that `batch` names cannot be replayed.
 Expansion expand(const SweepFile& file);
 
 /// Sets keys that do not apply to their defaults, and gives values that mean the same one spelling. Two

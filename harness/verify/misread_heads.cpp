@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostHeads = 64;          ///< KV heads that are tried
 constexpr std::size_t kFewestRows = 4;  ///< wrong rows; fewer may match by chance
-constexpr std::size_t kMostNamed = 6;   ///< query heads that are named
+constexpr std::size_t kMostNamed = 6;   ///< ranges of query heads that are named
 
 /// What one KV head explains of a query head's rows.
 struct Explained {

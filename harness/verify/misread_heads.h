@@ -15,8 +15,8 @@ struct MisreadHeads {
   bool lse_too = false;
 };
 
-/// "query heads read other KV heads than h / 4: head 4 reads 4, head 8 reads 0", if K and V of one KV head for each query
-/// head explain its rows of `wrong`, and no row is explained by the right one. num_threads 0: all.
+/// "query heads read other KV heads than h / 4: head 4 reads 4, head 8 reads 0", if for each query head of the rows `wrong`
+/// there is another KV head whose K and V explain all of its rows. num_threads 0: all.
 std::optional<MisreadHeads> misread_heads(const Launched& launched, const reference::Problem& right,
                                           const reference::Inputs& inputs,
                                           std::span<const reference::RowId> wrong, int num_threads);

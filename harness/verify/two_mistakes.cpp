@@ -8,8 +8,8 @@ namespace attnbench {
 namespace {
 
 constexpr std::size_t kFewest = 8;  ///< wrong rows; fewer may match by chance
-constexpr int64_t kValuesOfPairs =
-    1 << 28;  ///< values of K and V that the first row of all pairs reads, at most
+/// Most values of K and V that the first row reads for all pairs. They take a second or two.
+constexpr int64_t kValuesOfPairs = 1 << 28;
 
 /// The wrong rows, those with the fewest keys first, then the right ones.
 std::vector<reference::RowId> short_rows_first(const CaseParams& p, std::span<const reference::RowId> tried,
