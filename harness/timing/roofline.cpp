@@ -16,6 +16,27 @@ std::optional<double> matmul_tflops(const Ceilings& c, DType dtype) {
   return std::nullopt;
 }
 
+/// The rate of products of rows in `a` with rows in `b`, of which the others are in p.dtype. Types of 8 bits have rates of
+/// their own where both sides have the type; a kernel widens one that stands alone.
+std::optional<double> product_tflops(const Ceilings& c, const CaseParams& p, DType a, DType b) {
+  const std::optional<double> own = a == b && dtype_size(a) == 1 ? matmul_tflops(c, a) : std::nullopt;
+  return own ? own : matmul_tflops(c, p.dtype);
+}
+
+/// Seconds that the matrix products of a case take at the measured rates. Products of q and K are head_dim wide, those of
+/// weights and V, which a kernel may round to the type of q, head_dim_v.
+std::optional<double> products_s(const Ceilings& c, const CaseCost& cost, const CaseParams& p) {
+  if (p.op != Op::kAttention) {
+    const auto tflops = matmul_tflops(c, p.dtype);
+    return tflops ? std::optional(cost.flop / (*tflops * 1e12)) : std::nullopt;
+  }
+  const auto scores = product_tflops(c, p, p.type_of_q(), p.type_of_k());
+  const auto values = product_tflops(c, p, p.type_of_q(), p.type_of_v());
+  if (!scores || !values) return std::nullopt;
+  const double of_scores = static_cast<double>(p.head_dim) / (p.head_dim + p.dim_v());
+  return cost.flop * 1e-12 * (of_scores / *scores + (1 - of_scores) / *values);
+}
+
 /// The least time that the hardware allows, in microseconds. Written bytes may still be in the cache when the
 /// clock stops. Read bytes came from memory unless the cache was hot.
 double hardware_limit_us(const CaseCost& cost, const CaseParams& p, CacheMode cache,
@@ -69,9 +90,9 @@ Roofline roofline(const CaseCost& all, const CaseParams& p, double median_us, Ca
   // A hot cache may hold as many of the bytes as fit into it.
   const double cached = cache == CacheMode::kHot ? static_cast<double>(device.cache_bytes) : 0;
   if (gbs) term(std::max(0.0, touched - cached) / (*gbs * 1e9), "memory");
-  const std::optional<double> tflops = matmul_tflops(ceilings, p.dtype);
-  if (tflops && cost.flop > 0) term(cost.flop / (*tflops * 1e12), "matrix");
-  if (!gbs && !tflops) return r;
+  const std::optional<double> products = products_s(ceilings, cost, p);
+  if (products && cost.flop > 0) term(*products, "matrix");
+  if (!gbs && !products) return r;
   r.floor_us = best_s * 1e6;
   if (ceilings.cache_gbs) term(touched / (*ceilings.cache_gbs * 1e9), "l2");
   if (device.kind == DeviceKind::kCuda && device.clock_mhz > 0 && cost.pairs > 0) {

@@ -249,6 +249,30 @@ TEST(Roofline, BindingTermAndShare) {
   EXPECT_FALSE(roofline(cost, p, 10, CacheMode::kCold, Ceilings{}, d).sol) << "no ceiling, no share";
 }
 
+// Products of two sides of 8 bits have rates of their own; a side that stands alone is widened.
+TEST(Roofline, ProductsOfEightBitsHaveTheirOwnRates) {
+  CaseParams p;
+  p.head_dim = 192;
+  p.head_dim_v = 64;
+  p.seqs = {{1000, 1000}};
+  Ceilings c;
+  c.matmul = {{DType::kBf16, 100}, {DType::kE4m3, 200}, {DType::kInt8, 400}};
+  const auto least_us = [&] {
+    const CaseCost cost = cost_of(p);
+    return roofline(cost, p, 1, CacheMode::kCold, c, DeviceInfo{}).floor_us / (cost.flop / 100e12 * 1e6);
+  };
+  EXPECT_NEAR(least_us(), 1, 1e-12);
+  p.kv_dtype = KvDType::kE4m3;
+  EXPECT_NEAR(least_us(), 1, 1e-12);
+  p.q_dtype = DType::kE4m3;
+  EXPECT_NEAR(least_us(), 0.5, 1e-12);
+  p.q_dtype = DType::kInt8;
+  p.kv_dtype = KvDType::kInt8K;  // three quarters of the products are those of q and K
+  EXPECT_NEAR(least_us(), 0.75 / 4 + 0.25, 1e-12);
+  c.matmul.pop_back();
+  EXPECT_NEAR(least_us(), 1, 1e-12) << "without a rate of its own, that of dtype stands in";
+}
+
 /// A path dcp of four ranks: all that they do, against four times the ceilings.
 TEST(Roofline, SeveralDevicesHaveAsManyTimesTheCeilings) {
   CaseParams p;
