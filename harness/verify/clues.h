@@ -11,6 +11,9 @@ namespace attnbench {
 
 /// Ends the name of a mistake that the kernel makes in the wrong rows, while right rows would be wrong by it.
 inline constexpr std::string_view kInAPart = ", in a part of the rows";
+/// "two mistakes: <one>; and <the other>", in the place of one mistake.
+inline constexpr std::string_view kTwoMistakes = "two mistakes: ";
+inline constexpr std::string_view kAndTheOther = "; and ";
 
 /// What it is if a second launch on the same inputs gives other results.
 inline constexpr const char* kARace =

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "harness/verify/clues.h"
+
 namespace attnbench {
 namespace {
 
@@ -50,7 +52,7 @@ std::vector<TwoMistakes> two_mistakes(const Launched& launched, const reference:
         return std::none_of(found.begin(), found.end(), [](const RowFinding& r) { return r.wrong_o; });
       };
       if (explains(0, 1) && explains(1, kFewest) && explains(kFewest, rows.size()))
-        out.push_back({fmt::format("two mistakes: {}; and {}", one.text, other.text), lse_too});
+        out.push_back({fmt::format("{}{}{}{}", kTwoMistakes, one.text, kAndTheOther, other.text), lse_too});
     }
   }
   return out;

@@ -52,6 +52,28 @@ TEST(ReportFailures, WhatTheyHaveInCommon) {
   EXPECT_THAT(failure_patterns(std::vector<Record>{passing("a")}), IsEmpty());
 }
 
+TEST(ReportFailures, EachOfTwoMistakesCounts) {
+  std::vector<Record> records(4, not_passing("f", Status::kFail, "wrong"));
+  for (Record& r : records) r.check.emplace();
+  records[0].check->clues = {"looks like: a (4 wrong rows tried)"};
+  records[1].check->clues = {"looks like: two mistakes: a; and h % 2 (all 4 wrong rows tried match both)"};
+  records[2].check->clues = {"looks like: two mistakes: h % 3; and a (all 4 wrong rows tried match both)"};
+  EXPECT_THAT(
+      failure_patterns(records),
+      ElementsAre(
+          "cuda_simt: 3 of 4 wrong cases look like: a; 2 of them at once like: h % 2, with other numbers in some"));
+}
+
+TEST(ReportFailures, CasesThatNoMistakeCanShowAreNoEvidence) {
+  std::vector<Record> records;
+  for (const int k : {0, 0, 0, 0, 0, 0, 0, 0, 65, 70, 80, 90, 100, 110, 120, 130}) {
+    Record r = k == 0 ? passing("p") : not_passing("f", Status::kFail, "wrong");
+    r.item.params.seqs = {{k == 0 ? 0 : 1, k}};
+    records.push_back(std::move(r));
+  }
+  EXPECT_THAT(failure_patterns(records), IsEmpty());
+}
+
 TEST(ReportFailures, WhatMostOfThemLookLike) {
   std::vector<Record> records(3, not_passing("f", Status::kFail, "wrong"));
   for (Record& r : records) r.check.emplace();
