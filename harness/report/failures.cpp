@@ -222,9 +222,7 @@ std::string kind_of(const Record& r) {
     return clue.starts_with("all wrong rows") || clue.starts_with("looks like");
   });
   if (told == r.check->clues.end()) return kind;
-  std::copy_if(told->begin(), told->end(), std::back_inserter(kind),
-               [](char c) { return std::isdigit(static_cast<unsigned char>(c)) == 0; });
-  return kind;
+  return kind + without_numbers(*told);
 }
 
 }  // namespace

@@ -267,11 +267,11 @@ class Clues {
     std::vector<reference::RowId> rows;
     std::size_t wrong = 0;
     /// "looks like: <mistake> (all 64 wrong rows tried match this mistake)"
-    std::string match(const std::string& mistake, bool lse_too, const char* it = "this mistake") const {
+    std::string match(const Explanation& mistake, const char* it = "this mistake") const {
       const std::string tried =
           wrong == 1 ? "the wrong row tried matches" : fmt::format("all {} wrong rows tried match", wrong);
-      return fmt::format("looks like: {} ({} {}{})", mistake, tried, it,
-                         lse_too ? "" : ", but not in their LSE");
+      return fmt::format("looks like: {} ({} {}{})", mistake.text, tried, it,
+                         mistake.lse_too ? "" : ", but not in their LSE");
     }
   };
 
@@ -289,11 +289,7 @@ class Clues {
 
   /// Names the mistakes that explain all rows tried. Returns whether they explain their LSE, too.
   bool suspects(const Tried& tried) {
-    struct Match {
-      std::string text;
-      bool lse_too;
-    };
-    std::vector<Match> matches;
+    std::vector<Explanation> matches;
     for (const Suspect& s : suspects_) {
       const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
       const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
@@ -309,10 +305,10 @@ class Clues {
     }
     // What explains O alone is a guess beside what explains both.
     const bool lse_too =
-        std::any_of(matches.begin(), matches.end(), [](const Match& m) { return m.lse_too; });
-    if (lse_too) std::erase_if(matches, [](const Match& m) { return !m.lse_too; });
+        std::any_of(matches.begin(), matches.end(), [](const Explanation& e) { return e.lse_too; });
+    if (lse_too) std::erase_if(matches, [](const Explanation& e) { return !e.lse_too; });
     for (std::size_t i = 0; i < std::min(matches.size(), kMostSuspects); ++i)
-      out_.push_back(tried.match(matches[i].text, matches[i].lse_too));
+      out_.push_back(tried.match(matches[i]));
     tell_apart(matches.size(), "mistakes");
     return lse_too;
   }
@@ -320,7 +316,7 @@ class Clues {
   void pairs(const Tried& tried) {
     const auto found = two_mistakes(launched_, problem_, suspects_, tried.rows, tried.wrong, threads_);
     for (std::size_t i = 0; i < std::min(found.size(), kMostSuspects); ++i)
-      out_.push_back(tried.match(found[i].text, found[i].lse_too, "both"));
+      out_.push_back(tried.match(found[i], "both"));
     tell_apart(found.size(), "pairs");
   }
 
@@ -357,26 +353,26 @@ class Clues {
     const auto found = misread_page(launched_, problem_, inputs_, tried.rows, threads_);
     if (!found || (out_.size() > before && !found->lse_too)) return;
     out_.resize(before);
-    out_.push_back(tried.match(found->text, found->lse_too));
+    out_.push_back(tried.match(*found));
   }
 
   std::string page_in_a_part(const Tried& tried) const {
     if (tried.wrong < static_cast<std::size_t>(kLeastTried)) return "";
     const auto found =
         misread_page(launched_, problem_, inputs_, std::span(tried.rows).first(tried.wrong), threads_);
-    return found ? tried.match(fmt::format("{}{}", found->text, kInAPart), found->lse_too) : "";
+    return found ? tried.match({fmt::format("{}{}", found->text, kInAPart), found->lse_too}) : "";
   }
 
   std::string heads(const Tried& tried) const {
     const auto found =
         misread_heads(launched_, problem_, inputs_, std::span(tried.rows).first(tried.wrong), threads_);
-    return found ? tried.match(found->text, found->lse_too) : "";
+    return found ? tried.match(*found) : "";
   }
 
   std::string scale(const Tried& tried) const {
     const auto found = logit_factor(launched_, problem_, inputs_, rows_, tried.rows, threads_);
     if (!found) return "";
-    return tried.match(logit_factor_text(p_, problem_.softmax_scale, found->value), found->lse_too);
+    return tried.match({logit_factor_text(p_, problem_.softmax_scale, found->value), found->lse_too});
   }
 
   std::string rescale() const {
@@ -391,7 +387,7 @@ class Clues {
       wrong.push_back({id, row_of(id), row->lse});
     }
     const auto found = missing_rescale(p_, problem_, inputs_, wrong, threads_);
-    return found ? Tried{{}, wrong.size()}.match(*found, true) : "";
+    return found ? Tried{{}, wrong.size()}.match({*found, true}) : "";
   }
 
   /// Says whether wrong rows hold the results of other rows. Only for small cases, because each wrong row

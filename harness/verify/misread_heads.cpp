@@ -24,9 +24,9 @@ struct Explained {
 
 }  // namespace
 
-std::optional<MisreadHeads> misread_heads(const Launched& launched, const reference::Problem& right,
-                                          const reference::Inputs& inputs,
-                                          std::span<const reference::RowId> wrong, int num_threads) {
+std::optional<Explanation> misread_heads(const Launched& launched, const reference::Problem& right,
+                                         const reference::Inputs& inputs,
+                                         std::span<const reference::RowId> wrong, int num_threads) {
   const CaseParams& p = launched.item.params;
   const int group = p.num_heads_q / p.num_heads_kv;
   if (p.num_heads_kv < 2 || p.num_heads_kv > kMostHeads || wrong.size() < kFewestRows) return std::nullopt;
@@ -63,7 +63,7 @@ std::optional<MisreadHeads> misread_heads(const Launched& launched, const refere
                         : fmt::format("heads {} to {} read {}", from->first, last, from->second));
     from = end;
   }
-  return MisreadHeads{
+  return Explanation{
       fmt::format("query heads read other KV heads than h / {}: {}", group, fmt::join(named, ", ")), lse_too};
 }
 

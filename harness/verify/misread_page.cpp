@@ -77,7 +77,7 @@ int first_misread(const CaseParams& p, const Where& where, const reference::RowI
 
 }  // namespace
 
-std::optional<MisreadPage> misread_page(const Launched& launched, const reference::Problem& right,
+std::optional<Explanation> misread_page(const Launched& launched, const reference::Problem& right,
                                         const reference::Inputs& inputs,
                                         std::span<const reference::RowId> tried, int num_threads) {
   const CaseParams& p = launched.item.params;
@@ -95,7 +95,7 @@ std::optional<MisreadPage> misread_page(const Launched& launched, const referenc
       };
       if (!std::all_of(tried.begin(), tried.end(), is_right)) continue;
       const char* rest = which.k == which.v ? "" : which.k ? "; V is right" : "; K is right";
-      return MisreadPage{
+      return Explanation{
           fmt::format("{} of {} {} read from the page before{}", p.v_is_k_view ? "K" : which.text, where.text,
                       which.k && which.v && !p.v_is_k_view ? "are" : "is", rest),
           lse_too};

@@ -3,23 +3,16 @@
 
 #include <optional>
 #include <span>
-#include <string>
 
 #include "harness/verify/row_findings.h"
 
 namespace attnbench {
 
-/// A mistake, in words, and whether it gives the LSE of the rows, too.
-struct MisreadPage {
-  std::string text;
-  bool lse_too = false;
-};
-
 /// The first mistake with which all rows `tried`, wrong and right ones, are right: K and V, or one of them, are read
 /// a block_size too early in the last page of a sequence, or in the last page that a query sees, or there only if
 /// the page is not full. nullopt if none fits, or if the cache is not paged or
 /// has left padding. num_threads 0: all.
-std::optional<MisreadPage> misread_page(const Launched& launched, const reference::Problem& right,
+std::optional<Explanation> misread_page(const Launched& launched, const reference::Problem& right,
                                         const reference::Inputs& inputs,
                                         std::span<const reference::RowId> tried, int num_threads);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "harness/cases/case.h"
@@ -32,6 +33,12 @@ struct RowFinding {
   double relative = 0;  ///< length of the error of O over that of the expected row; 0 if that is 0
 
   bool wrong() const { return wrong_o || wrong_lse; }
+};
+
+/// A mistake, or two, in words, that makes the O of all rows that were tried what it is.
+struct Explanation {
+  std::string text;
+  bool lse_too = false;  ///< and their LSE, too
 };
 
 /// The outputs of a launch, with its case and the kernel's declared arithmetic.

@@ -25,7 +25,7 @@ std::vector<reference::RowId> short_rows_first(const CaseParams& p, std::span<co
 
 }  // namespace
 
-std::vector<TwoMistakes> two_mistakes(const Launched& launched, const reference::Problem& right,
+std::vector<Explanation> two_mistakes(const Launched& launched, const reference::Problem& right,
                                       std::span<const Suspect> suspects,
                                       std::span<const reference::RowId> tried, std::size_t wrong,
                                       int num_threads) {
@@ -35,7 +35,7 @@ std::vector<TwoMistakes> two_mistakes(const Launched& launched, const reference:
   const auto count = static_cast<int64_t>(suspects.size());
   const int64_t keys = p.seqs[static_cast<std::size_t>(rows[0].seq)].k;
   if (count * count / 2 * keys * (p.head_dim + p.dim_v()) > kValuesOfPairs) return {};
-  std::vector<TwoMistakes> out;
+  std::vector<Explanation> out;
   for (std::size_t a = 0; a < suspects.size(); ++a) {
     for (std::size_t b = a + 1; b < suspects.size(); ++b) {
       const Suspect &one = suspects[a], &other = suspects[b];

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <vector>
 
 #include "harness/verify/row_findings.h"
@@ -10,15 +9,10 @@
 
 namespace attnbench {
 
-struct TwoMistakes {
-  std::string text;      ///< "two mistakes: <one>; and <the other>"
-  bool lse_too = false;  ///< they give the LSE of the rows, too
-};
-
 /// The pairs of `suspects` that explain all rows of `tried`, of which the first `wrong` are wrong. Nothing where these are
 /// too few or see too many keys, and no pair of two suspects that read other inputs. `right` is the case's own problem.
 /// num_threads 0: all.
-std::vector<TwoMistakes> two_mistakes(const Launched& launched, const reference::Problem& right,
+std::vector<Explanation> two_mistakes(const Launched& launched, const reference::Problem& right,
                                       std::span<const Suspect> suspects,
                                       std::span<const reference::RowId> tried, std::size_t wrong,
                                       int num_threads);
