@@ -12,6 +12,7 @@
 #include "harness/gigabytes.h"
 #include "harness/record/record.h"
 #include "harness/run/link_times.h"
+#include "harness/session/plan.h"
 
 namespace attnbench::cli {
 namespace {
@@ -46,11 +47,12 @@ void describe(Device& device, bool measure) {
     line("threads", std::to_string(d.threads));
   }
   if (!measure) return;
-  const Ceilings& c = device.ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
+  const Ceilings& c = device.ceilings(ceiling_dtypes());
   if (c.read_gbs) line("read", fmt::format("{:.1f} GB/s", *c.read_gbs));
   if (c.copy_gbs) line("copy", fmt::format("{:.1f} GB/s (read + write)", *c.copy_gbs));
   for (const auto& m : c.matmul)
-    line("matrix", fmt::format("{:.2f} TFLOP/s {}", m.tflops, dtype_name(m.dtype)));
+    line("matrix", fmt::format("{:.2f} {} {}", m.tflops, m.dtype == DType::kInt8 ? "TOP/s" : "TFLOP/s",
+                               dtype_name(m.dtype)));
   if (c.floor_us) line("floor", fmt::format("{:.2f} us for an empty launch", *c.floor_us));
   if (!c.note.empty()) line("note", c.note);
 }

@@ -94,7 +94,8 @@ std::string in_hand_text(const WorkItem& work, const SessionOptions& options) {
 }
 
 const std::vector<DType>& ceiling_dtypes() {
-  static const std::vector<DType> list = {DType::kBf16, DType::kFp16, DType::kFp32};
+  static const std::vector<DType> list = {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3,
+                                          DType::kInt8};
   return list;
 }
 

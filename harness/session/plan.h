@@ -59,7 +59,7 @@ std::string crash_advice(const CaseParams& params, bool launched);
 /// What a crash report says of this item: "case attention/..., kernel mine of /x/mine.so".
 std::string in_hand_text(const WorkItem& work, const SessionOptions& options);
 
-/// Element types whose ceilings a timed run needs.
+/// Element types whose matrix products a timed run measures, as far as the device has them.
 const std::vector<DType>& ceiling_dtypes();
 
 /// 16 hexadecimal digits that identify a plan: a digest of the ids, kernels and seeds of all items, in order.

@@ -210,7 +210,8 @@ TEST_F(GpuDeviceTest, CeilingsArePlausible) {
 
 TEST_F(GpuDeviceTest, NoMeasuredCeilingPassesTheHardware) {
   const DeviceInfo& info = device_->info();
-  const Ceilings& ceilings = device_->ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
+  const Ceilings& ceilings =
+      device_->ceilings({DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kInt8});
   ASSERT_GT(info.memory_gbs, 50);
   if (ceilings.read_gbs) {
     EXPECT_LE(*ceilings.read_gbs, info.memory_gbs);

@@ -1,14 +1,17 @@
 #include "harness/device/cuda/cublas_rate.h"
 
-#if __has_include(<cublas_v2.h>)
-#include <cublas_v2.h>
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
 #define ATTNBENCH_HAVE_CUBLAS_HEADER 1
 #endif
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <limits>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "harness/device/cuda/cuda_check.h"
@@ -18,27 +21,42 @@ namespace attnbench {
 
 #if ATTNBENCH_HAVE_CUBLAS_HEADER
 
-namespace {
-
-// Written out because the header overloads the name. The assertion checks the type.
-using GemmEx = cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n, int k,
-                                  const void* alpha, const void* a, cudaDataType, int lda, const void* b,
-                                  cudaDataType, int ldb, const void* beta, void* c, cudaDataType, int ldc,
-                                  cublasComputeType_t, cublasGemmAlgo_t);
-static_assert(sizeof(static_cast<GemmEx>(&cublasGemmEx)) > 0);
-
-}  // namespace
-
 struct Cublas::Api {
   void* library = nullptr;
-  cublasHandle_t handle = nullptr;
-  decltype(&cublasCreate_v2) create = nullptr;
-  decltype(&cublasDestroy_v2) destroy = nullptr;
-  decltype(&cublasSetStream_v2) set_stream = nullptr;
-  GemmEx gemm_ex = nullptr;
+  cublasLtHandle_t handle = nullptr;
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+
+  bool find_functions() {
+    const auto find = [this](const char* name, auto& function) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      return function != nullptr;
+    };
+    return find("cublasLtCreate", create) && find("cublasLtDestroy", destroy) &&
+           find("cublasLtMatmul", matmul) && find("cublasLtMatmulAlgoGetHeuristic", heuristic) &&
+           find("cublasLtMatmulDescCreate", desc_create) && find("cublasLtMatmulDescDestroy", desc_destroy) &&
+           find("cublasLtMatmulDescSetAttribute", desc_set) &&
+           find("cublasLtMatrixLayoutCreate", layout_create) &&
+           find("cublasLtMatrixLayoutDestroy", layout_destroy) &&
+           find("cublasLtMatmulPreferenceCreate", preference_create) &&
+           find("cublasLtMatmulPreferenceDestroy", preference_destroy) &&
+           find("cublasLtMatmulPreferenceSetAttribute", preference_set);
+  }
 };
 
 namespace {
+
+constexpr std::size_t kWorkspace = 32 << 20;  ///< bytes; what cuBLAS itself takes on sm_90
 
 struct DeviceBuffer {
   explicit DeviceBuffer(int64_t bytes) {
@@ -49,12 +67,6 @@ struct DeviceBuffer {
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   void* data = nullptr;
 };
-
-template <class Function>
-bool find_symbol(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
 
 void blas_check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -79,37 +91,109 @@ void fill_matrix(void* data, DType dtype, Tensor tensor, int64_t n, const RowOwn
   fill_cuda(job, stream);
 }
 
-cudaDataType_t data_type(DType dtype) {
-  return dtype == DType::kBf16 ? CUDA_R_16BF : dtype == DType::kFp16 ? CUDA_R_16F : CUDA_R_32F;
+/// The types of one product. Each is the fastest that cuBLAS offers: e4m3 adds up in the tensor cores alone (fast
+/// accumulation) and writes bf16, int8 writes int8.
+struct ProductTypes {
+  cudaDataType_t in, out;
+  cublasComputeType_t sums;
+};
+
+ProductTypes types_of(DType dtype) {
+  switch (dtype) {
+    case DType::kBf16:
+      return {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F};
+    case DType::kFp16:
+      return {CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F};
+    case DType::kE4m3:
+      return {CUDA_R_8F_E4M3, CUDA_R_16BF, CUBLAS_COMPUTE_32F};
+    case DType::kInt8:
+      return {CUDA_R_8I, CUDA_R_8I, CUBLAS_COMPUTE_32I};
+    default:
+      return {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  }
 }
 
 }  // namespace
 
+/// The descriptions that cublasLtMatmul takes, of a product of two n x n matrices, and the algorithms for it.
+class Cublas::Product {
+ public:
+  Product(const Api& api, DType dtype, int64_t n) : Product(api) {
+    const ProductTypes types = types_of(dtype);
+    blas_check(api_.desc_create(&desc_, types.sums, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    const cublasOperation_t transposed = CUBLAS_OP_T;  // 8-bit types take no other
+    blas_check(api_.desc_set(desc_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)), "TRANSA");
+    if (dtype == DType::kE4m3) {
+      const int8_t fast = 1;
+      blas_check(api_.desc_set(desc_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast)), "FAST_ACCUM");
+    }
+    const auto side = static_cast<uint64_t>(n);
+    blas_check(api_.layout_create(&in_, types.in, side, side, n), "cublasLtMatrixLayoutCreate");
+    blas_check(api_.layout_create(&out_, types.out, side, side, n), "cublasLtMatrixLayoutCreate");
+    blas_check(api_.preference_create(&preference_), "cublasLtMatmulPreferenceCreate");
+    blas_check(api_.preference_set(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace,
+                                   sizeof(kWorkspace)),
+               "MAX_WORKSPACE_BYTES");
+    blas_check(api_.heuristic(api_.handle, desc_, in_, in_, out_, out_, preference_,
+                              static_cast<int>(algorithms_.size()), algorithms_.data(), &count_),
+               "cublasLtMatmulAlgoGetHeuristic");
+    blas_check(count_ > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED, "no algorithm");
+  }
+  ~Product() {
+    if (preference_ != nullptr) api_.preference_destroy(preference_);
+    for (const cublasLtMatrixLayout_t layout : {in_, out_})
+      if (layout != nullptr) api_.layout_destroy(layout);
+    if (desc_ != nullptr) api_.desc_destroy(desc_);
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  int algorithms() const { return count_; }
+
+  /// c = a^T b by one of the algorithms.
+  void launch(int algorithm, const void* a, const void* b, void* c, void* workspace,
+              cudaStream_t stream) const {
+    const float one = 1, zero = 0;
+    blas_check(
+        api_.matmul(api_.handle, desc_, &one, a, in_, b, in_, &zero, c, out_, c, out_,
+                    &algorithms_[static_cast<std::size_t>(algorithm)].algo, workspace, kWorkspace, stream),
+        "cublasLtMatmul");
+  }
+
+ private:
+  explicit Product(const Api& api)
+      : api_(api) {}  // the destructor runs if the public constructor throws after it
+
+  const Api& api_;
+  cublasLtMatmulDesc_t desc_ = nullptr;
+  cublasLtMatrixLayout_t in_ = nullptr, out_ = nullptr;
+  cublasLtMatmulPreference_t preference_ = nullptr;
+  std::array<cublasLtMatmulHeuristicResult_t, 8>
+      algorithms_{};  ///< what cuBLAS expects to be fastest comes first
+  int count_ = 0;
+};
+
 std::unique_ptr<Cublas> Cublas::load(cudaStream_t stream, std::string& why_not) {
   auto api = std::make_unique<Api>();
-  for (const char* name : {"libcublas.so", "libcublas.so.13", "libcublas.so.12"}) {
+  for (const char* name : {"libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"}) {
     api->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (api->library != nullptr) break;
   }
   if (api->library == nullptr) {
-    why_not = "cuBLAS was not found (libcublas.so)";
+    why_not = "cuBLAS was not found (libcublasLt.so)";
     return nullptr;
   }
   auto cublas = std::unique_ptr<Cublas>(new Cublas(std::move(api), stream));
   Api& a = *cublas->api_;
-  if (!find_symbol(a.library, "cublasCreate_v2", a.create) ||
-      !find_symbol(a.library, "cublasDestroy_v2", a.destroy) ||
-      !find_symbol(a.library, "cublasSetStream_v2", a.set_stream) ||
-      !find_symbol(a.library, "cublasGemmEx", a.gemm_ex)) {
+  if (!a.find_functions()) {
     why_not = "cuBLAS lacks a function that is needed";
     return nullptr;
   }
   if (const cublasStatus_t status = a.create(&a.handle); status != CUBLAS_STATUS_SUCCESS) {
     a.handle = nullptr;
-    why_not = "cublasCreate failed with status " + std::to_string(static_cast<int>(status));
+    why_not = "cublasLtCreate failed with status " + std::to_string(static_cast<int>(status));
     return nullptr;
   }
-  blas_check(a.set_stream(a.handle, stream), "cublasSetStream");
   return cublas;
 }
 
@@ -122,7 +206,7 @@ Cublas::~Cublas() {
 
 double Cublas::matmul_tflops(LaunchTimer& timer, DType dtype, int64_t n) const {
   const int64_t bytes = n * n * static_cast<int64_t>(dtype_size(dtype));
-  const DeviceBuffer a(bytes), b(bytes), c(bytes);
+  const DeviceBuffer a(bytes), b(bytes), c(n * n * 4), workspace(kWorkspace);
   {
     std::vector<RowOwner> rows(static_cast<std::size_t>(n));
     for (int64_t r = 0; r < n; ++r) rows[static_cast<std::size_t>(r)] = {0, static_cast<int32_t>(r)};
@@ -135,25 +219,20 @@ double Cublas::matmul_tflops(LaunchTimer& timer, DType dtype, int64_t n) const {
     cuda_check(cudaStreamSynchronize(stream_), "filling the matrices");
   }
 
-  const auto product = [&] {
-    const float one = 1.0f, zero = 0.0f;
-    const int size = static_cast<int>(n);
-    const cudaDataType_t type = data_type(dtype);
-    blas_check(
-        api_->gemm_ex(api_->handle, CUBLAS_OP_T, CUBLAS_OP_N, size, size, size, &one, a.data, type, size,
-                      b.data, type, size, &zero, c.data, type, size, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-        "cublasGemmEx");
-  };
-  constexpr int kWarmUps = 2;
-  constexpr int kLaunches = 11;
-  std::vector<double> us;
-  for (int i = 0; i < kWarmUps + kLaunches; ++i) {
-    const Sample sample = timer.time(product, CacheMode::kHot);
-    if (i >= kWarmUps) us.push_back(sample.us);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const Product product(*api_, dtype, n);
+  constexpr int kLaunches = 3;  // of an algorithm; the first warms up
+  double best_us = std::numeric_limits<double>::infinity();
+  for (int algorithm = 0; algorithm < product.algorithms(); ++algorithm) {
+    for (int i = 0; i < kLaunches; ++i) {
+      const Sample sample =
+          timer.time([&] { product.launch(algorithm, a.data, b.data, c.data, workspace.data, stream_); },
+                     CacheMode::kHot);
+      if (i > 0) best_us = std::min(best_us, sample.us);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
   }
   const auto side = static_cast<double>(n);
-  return 2 * side * side * side / *std::min_element(us.begin(), us.end()) * 1e-6;
+  return 2 * side * side * side / best_us * 1e-6;
 }
 
 #else

@@ -16,12 +16,14 @@ class Cublas {
   static std::unique_ptr<Cublas> load(cudaStream_t stream, std::string& why_not);
   ~Cublas();
 
-  /// TFLOP/s of n x n x n products with fp32 accumulation: the best of eleven single launches with gaps
-  /// between them, so that the power limit does not set in. Throws OutOfMemory and DeviceError.
+  /// TFLOP/s (int8: TOP/s) of n x n x n products, by the fastest of up to eight algorithms. fp32 takes no tensor
+  /// cores. Sums are fp32 (int8: int32). Single launches have gaps between them, so that the power limit does
+  /// not set in. Throws OutOfMemory, and DeviceError where cuBLAS or the GPU lacks such a product.
   double matmul_tflops(LaunchTimer& timer, DType dtype, int64_t n) const;
 
  private:
   struct Api;
+  class Product;
   Cublas(std::unique_ptr<Api> api, cudaStream_t stream);
   std::unique_ptr<Api> api_;
   cudaStream_t stream_;

@@ -402,7 +402,8 @@ class CudaDevice final : public Device {
   void measure_matmul(const std::vector<DType>& dtypes) {
     std::vector<DType> missing;
     for (const DType t : dtypes) {
-      const bool measurable = t == DType::kBf16 || t == DType::kFp16 || t == DType::kFp32;
+      const bool measurable = t == DType::kBf16 || t == DType::kFp16 || t == DType::kFp32 ||
+                              t == DType::kInt8 || (t == DType::kE4m3 && info_.compute_capability >= 89);
       const bool known = std::find(matmul_tried_.begin(), matmul_tried_.end(), t) != matmul_tried_.end();
       if (measurable && !known) {
         missing.push_back(t);
@@ -413,13 +414,15 @@ class CudaDevice final : public Device {
     std::string why_not;
     const std::unique_ptr<Cublas> cublas = Cublas::load(stream_, why_not);
     matmul_note_ = cublas != nullptr
-                       ? "matrix product: cuBLAS, best single launch of 4096^3 and 8192^3 (fp32: "
-                         "4096^3, no tensor cores)"
+                       ? "matrix product: cuBLAS, best algorithm and single launch of 4096^3 and 8192^3 "
+                         "(fp32: 4096^3, no tensor cores)"
                        : "matrix product: own loop of mma.sync (fp32: FMA), because " + why_not;
     if (cublas == nullptr && info_.compute_capability >= 90) {
       matmul_note_ += "; what warp groups reach on this GPU is more";
     }
     for (const DType t : missing) {
+      if (cublas == nullptr && dtype_size(t) == 1)
+        continue;  // %SOL then counts such products by the 16-bit rate
       try {
         double best = 0;
         if (cublas == nullptr) {
