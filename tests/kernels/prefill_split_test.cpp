@@ -113,6 +113,31 @@ TEST(PrefillSplit, StatesHaveRoomAndTheTimeIsNeverWorse) {
   EXPECT_GT(splitting, 5'000);  // the loop above met splits
 }
 
+/// Splits of a sequence whose tiles are `works` for all head tiles together.
+int32_t fixed_splits(int32_t works, int32_t blocks) { return fixed_division(works, 1, blocks).splits; }
+
+TEST(FixedSplits, FollowFromASequenceAlone) {
+  EXPECT_EQ(fixed_splits(8, 512), 16);
+  EXPECT_EQ(fixed_splits(64, 512), 2);
+  EXPECT_EQ(fixed_splits(67, 512), 1);  // two splits would be 134 works
+  EXPECT_EQ(fixed_splits(8, 63), 1);
+  EXPECT_EQ(fixed_splits(8, 64), 2);
+  EXPECT_EQ(fixed_splits(8, 100), 3);  // of at most 34 KV blocks
+  EXPECT_EQ(fixed_splits(0, 512), 1);  // no queries
+  EXPECT_EQ(fixed_division(2, 4, 512).splits, 16) << "head tiles count as tiles do";
+}
+
+TEST(FixedSplits, CoverEveryBlockAndFillAtMostOneRound) {
+  for (int32_t works = 1; works <= 140; ++works) {
+    for (int32_t blocks = 0; blocks <= 2200; ++blocks) {
+      const Division d = fixed_division(works, 1, blocks);
+      ASSERT_TRUE(d.splits == 1 || works * d.splits <= kFixedWorks);
+      ASSERT_GE(d.splits * d.length, blocks);
+      ASSERT_TRUE(d.splits == 1 || ((d.splits - 1) * d.length < blocks && d.length >= kLeastFixedSplit));
+    }
+  }
+}
+
 TEST(PrefixSplits, FillTheMultiprocessorsInWholeRounds) {
   EXPECT_EQ(prefix_splits(64, 32, 132), 4);  // 128 works; 5 splits would be 160 in two rounds
   EXPECT_EQ(prefix_splits(64, 32, 78), 2);

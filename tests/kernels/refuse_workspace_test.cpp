@@ -1,5 +1,5 @@
-// The workspace size of sm90_decode_fixed is enough for the partial results of every batch within its maxima.
-// Calls only host code, without a GPU.
+// The workspace sizes of sm90_decode_fixed and sm90_prefill_fixed are enough for the partial results of every batch
+// within its maxima. Calls only host code, without a GPU.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -7,6 +7,7 @@
 
 #include "kernels/common/mask.h"
 #include "kernels/cuda/common/partition.cuh"
+#include "kernels/cuda/sm90_prefill/split.h"
 #include "kernels/registry.h"
 
 namespace attnbench {
@@ -14,9 +15,9 @@ namespace {
 
 constexpr int32_t kTileKeys = 64, kUnitShift = 4, kHeadDim = 128, kKvHeads = 8, kGroup = 4;
 
-const Kernel* fixed() {
+const Kernel* find(std::string_view name) {
   for (const Kernel* k : builtin_kernels()) {
-    if (k->name == std::string_view("sm90_decode_fixed")) return k;
+    if (k->name == name) return k;
   }
   return nullptr;
 }
@@ -41,7 +42,7 @@ OpParams launch_of(int32_t batch, int32_t max_q, int32_t max_k, int32_t window_l
 }
 
 TEST(FixedWorkspace, HoldsEverySplitOfAnyBatchWithinItsMaxima) {
-  const Kernel* kernel = fixed();
+  const Kernel* kernel = find("sm90_decode_fixed");
   if (kernel == nullptr) GTEST_SKIP() << "built without CUDA";
   const LaunchContext context{.compute_capability = 90, .multiprocessors = 132};
   std::mt19937 draw(1);
@@ -66,6 +67,34 @@ TEST(FixedWorkspace, HoldsEverySplitOfAnyBatchWithinItsMaxima) {
     ASSERT_GE(given, needed) << "batch " << batch << ", " << max_q << " queries, " << max_k
                              << " keys, window " << window;
     as_many += given < needed + needed / 100 + 4096;
+  }
+  EXPECT_GT(as_many, 100) << "the bound is reached, or this test would see nothing";
+}
+
+TEST(FixedPrefillWorkspace, HoldsEverySplitOfAnyBatchWithinItsMaxima) {
+  const Kernel* kernel = find("sm90_prefill_fixed");
+  if (kernel == nullptr) GTEST_SKIP() << "built without CUDA";
+  const LaunchContext context{.compute_capability = 90, .multiprocessors = 132};
+  constexpr int32_t kTileRows = 128, kTokens = kTileRows / kGroup, kBlockKeys = 128;
+  std::mt19937 draw(1);
+  int as_many = 0;
+  for (int n = 0; n < 20000; ++n) {
+    const auto below = [&](int32_t most) { return static_cast<int32_t>(draw() % (most + 1u)); };
+    const int32_t max_k = kBlockKeys * 16 * (1 + below(40)), max_q = 1 + below(below(1) ? 31 : 600),
+                  batch = 1 + below(5);
+    OpParams op = launch_of(batch, max_q, max_k, -1);
+    int64_t states = 0;
+    for (int32_t b = 0; b < batch; ++b) {
+      const int32_t q_len = below(1) ? max_q : below(max_q), k_len = below(2) ? max_k : below(max_k);
+      op.attention.total_q += q_len;
+      const sm90_prefill::Division d = sm90_prefill::fixed_division((q_len + kTokens - 1) / kTokens, kKvHeads,
+                                                                    (k_len + kBlockKeys - 1) / kBlockKeys);
+      states += d.splits > 1 ? int64_t{d.tiles} * d.splits * kKvHeads : 0;
+    }
+    const int64_t needed = states * kTileRows * (kHeadDim + 2) * int64_t{sizeof(float)};
+    const auto given = static_cast<int64_t>(kernel->workspace_bytes(&op, &context));
+    ASSERT_GE(given, needed) << "batch " << batch << ", " << max_q << " queries, " << max_k << " keys";
+    as_many += states > 0 && given < needed + needed / 100 + 4096;
   }
   EXPECT_GT(as_many, 100) << "the bound is reached, or this test would see nothing";
 }

@@ -6,13 +6,14 @@
 # one. In 8 bits softmax runs beside other warpgroups' products instead. No kernel of sm90_prefill may hold a BRA.DIV, the
 # sign that ptxas lost that the warp which issues copies goes one way: its loop then takes twice as long.
 # INSTANCES is instances.def. It says how many kernels the objects must hold: two of a row that takes windows (kTakesWindows
-# in shape.cuh), else one.
+# in shape.cuh) or that splits (FromList in kernel.cuh), but of a cascade; else one.
 set -euo pipefail
 cuobjdump=$1
 instances=$2
 shift 2
 windows=$(grep -E '^INSTANCE\(.*masked = true' "$instances" | grep -cvE 'short_tiles = true|split = true')
-expected=$(($(grep -cE '^INSTANCE\(' "$instances") + windows))
+listed=$(grep -E '^INSTANCE\(.*split = true' "$instances" | grep -cv 'cascade = true')
+expected=$(($(grep -cE '^INSTANCE\(' "$instances") + windows + listed))
 for object in "$@"; do
   "$cuobjdump" -sass "$object"
 done | awk -v expected="$expected" '

@@ -1,5 +1,6 @@
 // Which instance runs a launch, by what the host knows of it.
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cuda/sm90_prefill/cascade.h"
 #include "kernels/cuda/sm90_prefill/launch.h"
@@ -14,6 +15,7 @@ constexpr const Instance* kInstances[] = {
 #include "kernels/cuda/sm90_prefill/instances.def"
 };
 #undef INSTANCE
+
 /// A launch of several sequences may be split from so many KV blocks of the longest one on: others may be
 /// shorter, so that the longest would go on alone.
 constexpr int kRaggedBlocks = 192;
@@ -63,6 +65,23 @@ bool has_short_tiles(const AttentionParams& p, int multiprocessors) {
   return keys <= 128 * kShortSteps && tiles * keys <= 128 * kShortSteps * multiprocessors;
 }
 
+/// The rows that split, for sm90_prefill_fixed.
+std::vector<Instance> listed_instances() {
+  std::vector<Instance> listed;
+  for (const Instance* i : kInstances) {
+    if (!i->split || i->cascade) continue;
+    listed.push_back(*i);
+    listed.back().listed = true;
+  }
+  return listed;
+}
+
+/// Most splits of any sequence that a launch with the listed `instance` may have.
+int32_t most_fixed_splits(const Instance& instance, const AttentionParams& p) {
+  const int32_t blocks = (p.max_seqlen_k + instance.block_n - 1) / instance.block_n;
+  return sm90_prefill::most_fixed_splits(num_head_tiles(instance, p), blocks);
+}
+
 }  // namespace
 
 const Instance* find_instance(const AttentionParams& p, bool one_level, int multiprocessors) {
@@ -94,6 +113,20 @@ const Instance* choose_instance(const AttentionParams& p, const LaunchContext& c
     if (i->split && !i->cascade && fits(*i, p) && splitting_pays(*i, p, context)) found = i;
   }
   return found != nullptr ? found : find_instance(p, false, context.multiprocessors);
+}
+
+const Instance* choose_fixed_instance(const AttentionParams& p, const LaunchContext& context) {
+  static const std::vector<Instance> listed = listed_instances();
+  const Instance* found = nullptr;
+  for (const Instance& i : listed) {
+    if (fits(i, p) && p.window_left < 0 && p.batch > 0 && most_fixed_splits(i, p) > 1) found = &i;
+  }
+  return found != nullptr ? found : find_instance(p, false, context.multiprocessors);
+}
+
+int64_t max_fixed_states(const Instance& instance, const AttentionParams& p) {
+  const int64_t of_sequence = kFixedWorks / num_head_tiles(instance, p);  // tiles times splits
+  return std::min(max_items(instance, p) * most_fixed_splits(instance, p), p.batch * of_sequence);
 }
 
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {

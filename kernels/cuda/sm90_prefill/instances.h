@@ -59,6 +59,7 @@ struct Instance {
   bool softcap;      ///< applies softcap, always
   bool short_tiles;  ///< for launches without a window on the left, of few keys or steps (kShortKeys)
   bool split;        ///< for launches of few tiles, which it may split
+  bool listed;       ///< for sm90_prefill_fixed; requires split
   bool cascade;      ///< for launches whose sequences share keys
   bool e4m3_kv;      ///< K and V in e4m3
   bool e4m3_q;       ///< q in e4m3, and P

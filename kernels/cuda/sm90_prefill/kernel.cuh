@@ -82,6 +82,16 @@ struct WithoutWindows {
   }();
 };
 
+/// The same choice for launches of sm90_prefill_fixed that may split.
+template <class Choice>
+struct FromList {
+  static constexpr Shape kShape = [] {
+    Shape shape = Choice::kShape;
+    shape.listed = true;
+    return shape;
+  }();
+};
+
 template <class Choice>
 cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, cudaStream_t stream) {
   constexpr Shape kShape = Choice::kShape;
@@ -92,6 +102,9 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
     if (p.reach_left == kFar) kernel = prefill_kernel<WithoutWindows<Choice>>;
   } else if (p.reach_left != kFar) {
     return cudaErrorNotSupported;  // results would be wrong; choose_instance() prevents it
+  }
+  if constexpr (kShape.split && !kShape.cascade) {
+    if (p.split_tiles != nullptr) kernel = prefill_kernel<FromList<Choice>>;
   }
   // Early beside `prepare`: not where there is none, nor with draw_first, which waits for an event instead.
   const bool early = !p.draw_first && !p.alone;

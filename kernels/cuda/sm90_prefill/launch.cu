@@ -27,6 +27,7 @@ constexpr const char* kInstanceNames =
 /// The parts of the workspace, as offsets in bytes; `suffix_row` counts rows. The schedule is at 0. The others are
 /// for splits.
 struct Layout {
+  std::size_t split_tiles;
   std::size_t partial_sum;
   std::size_t partial_out;
   std::size_t bytes;
@@ -36,8 +37,8 @@ struct Layout {
 
 Layout layout_of(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
   Layout layout{};
-  const int64_t items = max_items(instance, p);
-  layout.bytes = offsetof(Schedule, items) + items * sizeof(WorkItem);
+  const int64_t states = instance.listed ? max_fixed_states(instance, p) : 0;
+  layout.bytes = offsetof(Schedule, items) + (max_items(instance, p) + states) * sizeof(WorkItem);
   if (!instance.split) return layout;
   const auto align = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
   int64_t rows = int64_t{kStateRounds} * context.multiprocessors * instance.block_m;
@@ -47,6 +48,12 @@ Layout layout_of(const Instance& instance, const AttentionParams& p, const Launc
     layout.suffix_row =
         most_prefix_states(tiles, head_tiles, context.multiprocessors) * head_tiles * instance.block_m;
     rows = layout.suffix_row + p.total_q * p.num_heads_q;
+  }
+  if (instance.listed) {
+    layout.split_tiles = align(layout.bytes);
+    layout.bytes =
+        layout.split_tiles + states / 2 * sizeof(SplitTile);  // a split tile has two states or more
+    rows = states * num_head_tiles(instance, p) * instance.block_m;
   }
   if (instance.hands_over) layout.absent_bytes = layout.suffix_row * sizeof(float2);
   layout.partial_sum = align(layout.bytes);
@@ -59,7 +66,7 @@ Layout layout_of(const Instance& instance, const AttentionParams& p, const Launc
 /// make_launch.
 bool launches_alone(const Instance& instance, const AttentionParams& p, int64_t kv_budget_bytes,
                     int32_t skip_q_len, bool draw_first) {
-  if (instance.split) return true;
+  if (instance.split) return !instance.listed;
   if (skip_q_len > 0 || draw_first) return false;
   return p.batch <= kMaxAloneSequences &&
          int64_t{p.batch} * p.max_seqlen_k * token_bytes(p) <= kv_budget_bytes;
@@ -130,7 +137,18 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
 }
 
 KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return check_supported(kFixedAttention, *op, *context, message);
+  if (const KernelStatus s = check_supported(kFixedAttention, *op, *context, message); s != KernelStatus::kOk)
+    return s;
+  const AttentionParams& p = op->attention;
+  const Instance* instance = choose_fixed_instance(p, *context);
+  const int64_t states = instance->listed ? max_fixed_states(*instance, p) : 0;
+  if (states < kSuffixState) return KernelStatus::kOk;  // WorkItem::state counts them
+  return refuse(
+      message, KernelStatus::kUnsupported,
+      "%s: lengths whose splits surely leave fewer than %d partial states required, given %d sequences of at "
+      "most %d keys and %lld query tokens in all, which may leave %lld",
+      kFixedAttention.name, int{kSuffixState}, p.batch, p.max_seqlen_k, static_cast<long long>(p.total_q),
+      static_cast<long long>(states));
 }
 
 Numerics numerics(const OpParams* op) {
@@ -168,21 +186,18 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
                          0, message);
 }
 
-const Instance* fixed_instance(const OpParams* op, const LaunchContext* context) {
-  return find_instance(op->attention, false, context->multiprocessors);
-}
-
 std::size_t fixed_workspace_bytes(const OpParams* op, const LaunchContext* context) {
-  const Instance* instance = fixed_instance(op, context);
+  const Instance* instance = choose_fixed_instance(op->attention, *context);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
 }
 
 KernelStatus fixed_plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return plan_checked(*fixed_instance(op, context), *op, *context, message);
+  return plan_checked(*choose_fixed_instance(op->attention, *context), *op, *context, message);
 }
 
 KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*fixed_instance(op, context), op->attention, *context, kKvBudgetBytes, 0, message);
+  return launch_instance(*choose_fixed_instance(op->attention, *context), op->attention, *context,
+                         kKvBudgetBytes, 0, message);
 }
 
 }  // namespace
@@ -289,6 +304,9 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     k.prefix_step = std::lcm(instance.block_n, std::max(p.block_size, 1));
     k.suffix_row = layout.suffix_row;
   }
+  SplitTile* const split_tiles =
+      instance.listed ? reinterpret_cast<SplitTile*>(workspace + layout.split_tiles) : nullptr;
+  k.split_tiles = split_tiles;
 
   k.descales = {dtype_size(p.dtype_q) == 1 ? p.q_descale : nullptr,
                 p.k_descale,
@@ -321,7 +339,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                   gathered_rows(p, p.v, k.v_rows, p.v_stride_token, p.v_stride_head)};
   }
   const KvBases kv_bases = kv_bases_of(p, k.k_rows);
-  if (k.alone || (p.batch <= kMaxFewSequences && skip_q_len == 0)) {
+  if (k.alone || (p.batch <= kMaxFewSequences && skip_q_len == 0 && !instance.listed)) {
     k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, kv_bases};
   }
 
@@ -337,6 +355,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
       .skip_q_len = skip_q_len,
       .reach_left = k.reach_left,
       .kv_bases = kv_bases,
+      .split_tiles = split_tiles,
   };
   return KernelStatus::kOk;
 }
@@ -426,7 +445,7 @@ const Kernel kFixedAttention{
     .abi_version = kKernelAbiVersion,
     .flags = kDeterministic | kBatchInvariant,
     .name = "sm90_prefill_fixed",
-    .summary = "Hopper prefill, batch invariant: sm90_prefill without splits",
+    .summary = "Hopper prefill, batch invariant: sm90_prefill with splits by a sequence's own lengths",
     .shapes = kShapes,
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,

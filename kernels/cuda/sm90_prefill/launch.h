@@ -17,6 +17,9 @@ const Instance* find_instance(const AttentionParams& p, bool one_level = false, 
 /// few for the GPU.
 const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context);
 
+/// The instance that runs `p` for sm90_prefill_fixed: one with Instance::listed where sequences may be split.
+const Instance* choose_fixed_instance(const AttentionParams& p, const LaunchContext& context);
+
 /// Query heads of one KV head that a tile packs into its rows: the largest divisor of G that leaves at most
 /// 1/16 of the block_m rows unused.
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
@@ -51,6 +54,9 @@ inline int64_t max_items(const Instance& instance, const AttentionParams& p) {
   }
   return p.total_q / tokens + p.batch;
 }
+
+/// Upper bound of the partial states of a launch with a listed instance, counted for one head tile.
+int64_t max_fixed_states(const Instance& instance, const AttentionParams& p);
 
 /// Device bytes for the schedule of a launch and, if the instance splits, for partial states.
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,

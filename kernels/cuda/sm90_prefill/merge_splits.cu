@@ -58,6 +58,30 @@ __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
   }
 }
 
+/// The same for launches of sm90_prefill_fixed, whose split tiles are in a list.
+template <int kHeadDim>
+__global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
+    merge_listed_kernel(const __grid_constant__ KernelParams p, const __grid_constant__ MergeParams m) {
+  constexpr int kWarps = threads_of(kHeadDim) / 32;
+  const int lane = threadIdx.x % 32;
+  const int rows_of_tile = p.tokens_per_tile * p.heads_per_tile;
+  const int64_t stride = int64_t{p.num_head_tiles} * m.block_m;
+  cudaGridDependencySynchronize();  // the list and all states are there
+  const int rows = __ldcg(&p.schedule->num_split_tiles) * p.num_head_tiles * rows_of_tile;
+  for (int i = blockIdx.x * kWarps + threadIdx.x / 32; i < rows; i += gridDim.x * kWarps) {
+    const int head_tiles_before = i / rows_of_tile;
+    const int row = i - head_tiles_before * rows_of_tile;
+    const int index = head_tiles_before / p.num_head_tiles;
+    const int head_tile = head_tiles_before - index * p.num_head_tiles;
+    const int4 tile = __ldcg(reinterpret_cast<const int4*>(p.split_tiles + index));  // as SplitTile
+    const int token = token_of_row(p, row);
+    if (token >= tile.y) continue;
+    const Row at{true, tile.z, (int64_t{tile.w} * p.num_head_tiles + head_tile) * m.block_m + row,
+                 tile.x + token, head_tile * p.heads_per_tile + row - token * p.heads_per_tile};
+    merge_row<kHeadDim, false>(p, m.dtype, at, stride, lane);
+  }
+}
+
 /// The same for the states of a cascade, whose rows are those of all queries. Neighbouring warps take the heads of
 /// a query.
 template <int kHeadDim>
@@ -83,10 +107,13 @@ __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
 cudaError_t launch_merge(const KernelParams& p, const Instance& instance, cudaStream_t stream) {
   const int head_dim_v = instance.head_dim_v;
   const MergeParams merge{instance.block_m, instance.block_n, instance.dtype};
-  const auto kernel = instance.cascade    ? merge_cascade_kernel<128>
-                      : head_dim_v == 64  ? merge_kernel<64>
-                      : head_dim_v == 128 ? merge_kernel<128>
-                                          : merge_kernel<256>;
+  const auto kernel = instance.cascade  ? merge_cascade_kernel<128>
+                      : instance.listed ? (head_dim_v == 64    ? merge_listed_kernel<64>
+                                           : head_dim_v == 128 ? merge_listed_kernel<128>
+                                                               : merge_listed_kernel<256>)
+                                        : (head_dim_v == 64    ? merge_kernel<64>
+                                           : head_dim_v == 128 ? merge_kernel<128>
+                                                               : merge_kernel<256>);
   return hopper::launch_as(hopper::Start::kEarly, kernel, blocks_of(head_dim_v) * p.multiprocessors,
                            threads_of(head_dim_v), 0, stream, p, merge);
 }

@@ -85,6 +85,14 @@ struct TileRows {
   int32_t n_begin;  ///< the tile's lowest KV block, which is computed last
 };
 
+/// A tile with splits, for the kernel that merges them.
+struct alignas(16) SplitTile {
+  int32_t q_row;  ///< as in WorkItem
+  int32_t q_tokens;
+  int32_t splits;
+  int32_t first_state;  ///< the state of its first keys, counted from 0; those of further keys follow
+};
+
 inline constexpr int kMaxGroups = 64;
 
 /// The list of work, in the workspace. Each launch makes it anew on the device. Launches of few sequences use
@@ -98,6 +106,7 @@ struct alignas(16) Schedule {
   int32_t heads_per_section;            ///< head tiles that are worked on together
   int32_t next_work;                    ///< counter from which blocks draw work
   int32_t group_begin[kMaxGroups + 1];  ///< items of group g: [group_begin[g], group_begin[g + 1])
+  int32_t num_split_tiles;              ///< where ScheduleParams::split_tiles is set
   alignas(16) WorkItem items[1];        ///< num_items of them
 };
 
@@ -118,6 +127,8 @@ struct ScheduleParams {
   int32_t skip_q_len;   ///< sequences of at most so many queries are left to another kernel
   int32_t reach_left;   ///< keys visible left of the diagonal
   KvBases kv_bases;
+  SplitTile*
+      split_tiles;  ///< null: tiles stay whole; otherwise sequences are split by their own lengths (split.h)
 };
 
 /// Most sequences of a launch that `prepare` leaves without a list, and of one whose tiles are split.
@@ -216,6 +227,7 @@ struct KernelParams {
   float* partial_out;
   float2* partial_sum;
   int32_t multiprocessors;
+  const SplitTile* split_tiles;  ///< for instances with Shape::listed: Schedule::num_split_tiles of them
 
   /// For instances with Shape::cascade. The state of a suffix is a row for each query and head, at suffix_row +
   /// q_row * Hq + head of the partial states.

@@ -5,6 +5,7 @@
 #include "kernels/common/addressing.h"
 #include "kernels/common/mask.h"
 #include "kernels/cuda/sm90_prefill/few_sequences.cuh"
+#include "kernels/cuda/sm90_prefill/split.h"
 
 namespace attnbench::sm90_prefill {
 namespace {
@@ -39,11 +40,14 @@ __device__ T block_sum_before(T value, T* scratch, T* total) {
 /// not a KV page.
 struct Page {
   int64_t scratch[2][kWarps];
+  int64_t split_scratch[kWarps];
   int bucket_scratch[kWarps];
-  int first_tile[kThreads];  ///< tiles of the page's sequences before this one
+  int first_tile[kThreads];  ///< items of the page's sequences before this one: tiles, or their splits
   SeqRange range[kThreads];
   int kv_base[kThreads];
   int group[kThreads];
+  int first_split_tile[kThreads];  ///< of the sequence, if its tiles are split; as is:
+  int first_state[kThreads];
   int bucket[kBuckets];
 };
 
@@ -57,10 +61,21 @@ __device__ int sequence_of_tile(const Page& page, int tile) {
   return i;
 }
 
-/// The item of tile `tile` of sequence i of the page.
+template <bool kSplits>
+__device__ Division divide(const ScheduleParams& s, const SeqRange& range) {
+  const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
+  if (!kSplits) return {tiles, 1, 0};
+  return fixed_division(tiles, s.num_head_tiles, (range.k_len + s.block_n - 1) / s.block_n);
+}
+
+/// Item `index` of sequence i of the page. Tiles of a split follow each other.
+template <bool kSplits>
 __device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s, const Page& page, int i,
-                              int tile) {
+                              int index) {
   const SeqRange range = page.range[i];
+  const Division d = divide<kSplits>(s, range);
+  const int split = kSplits ? index / d.tiles : 0;
+  const int tile = index - split * d.tiles;
   const int first = tile * s.tokens_per_tile;
   const int tokens = min(s.tokens_per_tile, range.q_len - first);
   const KeyBounds keys = window_keys_of_rows(p, first, first + tokens - 1, range.q_len, range.k_len);
@@ -73,6 +88,13 @@ __device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s,
   item.kv_base = page.kv_base[i];
   item.n_begin = keys.begin / s.block_n;
   item.n_end = (keys.end + s.block_n - 1) / s.block_n;
+  if (kSplits && d.splits > 1) {
+    const int state = page.first_state[i] + tile * d.splits + split;
+    item.state = static_cast<uint16_t>(state + 1);
+    item.n_begin = split * d.length;
+    item.n_end = min(item.n_begin + d.length, item.n_end);
+    if (split == 0) s.split_tiles[page.first_split_tile[i] + tile] = {item.q_row, tokens, d.splits, state};
+  }
   item.expired = expired_keys(first, item.diagonal, s.reach_left, item.n_begin, s.block_n);
   item.head = page.group[i];
   return item;
@@ -104,7 +126,8 @@ struct Order {
   }
 
   __device__ int bucket_of(const WorkItem& item) const {
-    const int level = static_cast<int>(static_cast<float>(item.n_end - item.n_begin) * levels_per_block);
+    const int blocks = max(item.n_end - item.n_begin, 0);  // a split may lie right of all that a tile sees
+    const int level = static_cast<int>(static_cast<float>(blocks) * levels_per_block);
     return item.head * levels + levels - 1 - min(level, levels - 1);
   }
 };
@@ -115,42 +138,58 @@ __device__ SeqRange own_range(const AttentionParams& p, const ScheduleParams& s,
   return range.q_len > s.skip_q_len ? range : SeqRange{range.q_begin, 0, 0};
 }
 
+/// What the sequences before a page have.
+struct Before {
+  int64_t keys = 0;
+  int64_t split = 0;  ///< split tiles in the high 32 bits, states in the low ones
+};
+
 /// Fills the page with the sequences from `first` on. All threads call it, between barriers that separate it
-/// from readers of the previous page. Returns the page's number of tiles, and adds its number of keys to
-/// `keys_before`.
+/// from readers of the previous page. Returns the page's number of items, and adds what it has to `before_page`.
+template <bool kSplits>
 __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int first, Page& page,
-                         int64_t& keys_before, Order* order) {
+                         Before& before_page, Order* order) {
   const int b = first + threadIdx.x;
   const bool exists = b < p.batch;
   const SeqRange range = exists ? own_range(p, s, b) : SeqRange{0, 0, 0};
   const int base = exists ? s.kv_bases.of(b) : 0;
-  const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
-  // One scan sums tiles (high 32 bits) and keys (low 32 bits). A page has fewer than 2^31 tiles. Keys decide
+  const Division d = divide<kSplits>(s, range);
+  // One scan sums items (high 32 bits) and keys (low 32 bits). A page has fewer than 2^31 items. Keys decide
   // only the order, so each sequence counts with at most 2^22 of them, and a page has fewer than 2^32.
   const int counted_keys = min(range.k_len, 1 << 22);
   int64_t total;
-  const int64_t before =
-      block_sum_before(static_cast<int64_t>(tiles) << 32 | counted_keys, page.scratch[0], &total);
+  const int64_t before = block_sum_before(static_cast<int64_t>(d.tiles * d.splits) << 32 | counted_keys,
+                                          page.scratch[0], &total);
   const int64_t page_keys = total & 0xffffffff;
   // If one page holds all sequences, its keys are the total on which the order depends.
   if (p.batch <= kThreads) *order = Order(s, page_keys, p.max_seqlen_k);
   page.range[threadIdx.x] = range;
   page.kv_base[threadIdx.x] = base;
   page.first_tile[threadIdx.x] = static_cast<int>(before >> 32);
-  page.group[threadIdx.x] = order->group_of(keys_before + (before & 0xffffffff));
-  keys_before += page_keys;
+  page.group[threadIdx.x] = order->group_of(before_page.keys + (before & 0xffffffff));
+  before_page.keys += page_keys;
+  if constexpr (kSplits) {
+    int64_t all;
+    const int64_t own = d.splits > 1 ? static_cast<int64_t>(d.tiles) << 32 | d.tiles * d.splits : 0;
+    const int64_t split = before_page.split + block_sum_before(own, page.split_scratch, &all);
+    page.first_split_tile[threadIdx.x] = static_cast<int>(split >> 32);
+    page.first_state[threadIdx.x] = static_cast<int>(split);
+    before_page.split += all;
+  }
   return static_cast<int>(total >> 32);
 }
 
 /// Sorts all tiles by counting, in one block. The first pass counts the tiles of each bucket, the second
 /// places them. The order within a bucket is arbitrary and changes no result. Both passes are the same code,
 /// because most of the time goes to fetching instructions that no cache holds.
+/// kSplits: sequences are split by their own lengths.
+template <bool kSplits>
 __global__ void __launch_bounds__(kThreads)
     prepare_kernel(const __grid_constant__ AttentionParams p, const ScheduleParams s, Schedule* schedule) {
   cudaTriggerProgrammaticLaunchCompletion();  // the attention kernel may start meanwhile
   __shared__ Page page;
 
-  if (p.batch <= kMaxFewSequences && s.skip_q_len == 0) {
+  if (!kSplits && p.batch <= kMaxFewSequences && s.skip_q_len == 0) {
     const int lane = threadIdx.x % 32;
     if (needs_no_list(sum_of_keys(lane < p.batch ? full_slot_range(p, lane).k_len : 0), s.kv_budget)) {
       if (threadIdx.x == 0) schedule->next_work = s.first_drawn;
@@ -167,21 +206,21 @@ __global__ void __launch_bounds__(kThreads)
     order = Order(s, total, p.max_seqlen_k);
   }
 
-  int tiles = 0;
+  int items = 0;
 #pragma unroll 1
   for (int pass = 0; pass < 2; ++pass) {
-    int64_t keys_before = 0;
+    Before before;
 #pragma unroll 1
     for (int first = 0; first < p.batch; first += kThreads) {
       if (pass == 0 || p.batch > kThreads) {  // otherwise the page is still there
         __syncthreads();
-        tiles = fill_page(p, s, first, page, keys_before, &order);
+        items = fill_page<kSplits>(p, s, first, page, before, &order);
         __syncthreads();
       }
 #pragma unroll 1
-      for (int tile = threadIdx.x; tile < tiles; tile += kThreads) {
-        const int i = sequence_of_tile(page, tile);
-        const WorkItem item = make_item(p, s, page, i, tile - page.first_tile[i]);
+      for (int index = threadIdx.x; index < items; index += kThreads) {
+        const int i = sequence_of_tile(page, index);
+        const WorkItem item = make_item<kSplits>(p, s, page, i, index - page.first_tile[i]);
         const int place = atomicAdd(&page.bucket[order.bucket_of(item)], 1);
         if (pass == 1) schedule->items[place] = item;
       }
@@ -199,6 +238,7 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == 0) {
       schedule->num_items = num_items;
       schedule->num_groups = order.num_groups;
+      if (kSplits) schedule->num_split_tiles = static_cast<int>(before.split >> 32);
       schedule->group_begin[order.num_groups] = num_items;
       schedule->heads_per_section =
           heads_per_section(order.total_keys, s.kv_budget, s.head_tiles_per_kv_head, s.num_head_tiles);
@@ -212,7 +252,8 @@ __global__ void __launch_bounds__(kThreads)
 
 cudaError_t launch_prepare(const AttentionParams& p, const ScheduleParams& schedule_params,
                            Schedule* schedule, cudaStream_t stream) {
-  prepare_kernel<<<1, kThreads, 0, stream>>>(p, schedule_params, schedule);
+  const auto kernel = schedule_params.split_tiles != nullptr ? prepare_kernel<true> : prepare_kernel<false>;
+  kernel<<<1, kThreads, 0, stream>>>(p, schedule_params, schedule);
   return cudaGetLastError();
 }
 

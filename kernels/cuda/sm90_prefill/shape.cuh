@@ -25,7 +25,9 @@ struct Shape {
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
       false;  ///< for few KV blocks or steps (kShortKeys), without left windows: less code, slower where they are many
-  bool split = false;      ///< tiles may be split (split.h)
+  bool split = false;  ///< tiles may be split (split.h)
+  bool listed =
+      false;  ///< works come from a list, also those of splits (prepare.cu); see FromList (kernel.cuh)
   bool cascade = false;    ///< keys that all sequences share are read once (cascade.h); requires split
   int head_dim_v = 0;      ///< channels of V and O, if not head_dim
   bool e4m3_kv = false;    ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
@@ -164,6 +166,7 @@ struct Derived {
   static_assert(kShape.head_dim * 2 % kChunkBytes == 0 && kDimV * 2 % kChunkBytes == 0);
   static_assert(kShape.masked || !kShape.softcap);
   static_assert(kShape.split || !kShape.cascade);
+  static_assert((kShape.split && !kShape.cascade) || !kShape.listed);
   static_assert(!kShape.e4m3_kv || (kShape.head_dim % 64 == 0 && kShape.masked && !kHasGuests));
   // Rows of int8 have 128 bytes.
   static_assert(!kShape.int8_qk || (kShape.head_dim == 128 && kDimV == 128 && kShape.masked &&
@@ -178,10 +181,10 @@ struct Derived {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,       kShape.head_dim, D::kDimV,       kShape.masked,  kShape.softcap,
-          kShape.short_tiles, kShape.split,    kShape.cascade, kShape.e4m3_kv, kShape.e4m3_q,
-          kShape.one_level,   kShape.int8_qk,  kShape.wide,    kShape.gathers, kShape.block_m,
-          kShape.block_n,     D::kPartRows,    D::kChunkBytes, D::kHandsOver,  launch};
+  return {kShape.dtype,   kShape.head_dim, D::kDimV,       kShape.masked,  kShape.softcap, kShape.short_tiles,
+          kShape.split,   kShape.listed,   kShape.cascade, kShape.e4m3_kv, kShape.e4m3_q,  kShape.one_level,
+          kShape.int8_qk, kShape.wide,     kShape.gathers, kShape.block_m, kShape.block_n, D::kPartRows,
+          D::kChunkBytes, D::kHandsOver,   launch};
 }
 
 /// The lane's number. What follows from it is computed where it is used, because a volatile read is not kept:

@@ -4,6 +4,9 @@
 // KV head read the same keys at the same time, and find them in L2. Each split of a tile is a work of its own
 // and leaves a partial state: the sums over its keys. A kernel behind the attention kernel merges a tile's
 // states in the order of their keys (merge_splits.cu).
+//
+// sm90_prefill finds the lengths of splits so that the launch ends soon (best_split). sm90_prefill_fixed takes lengths
+// that do not depend on other sequences (most_fixed_splits), and has a list of works (prepare.cu).
 #pragma once
 
 #include <cstdint>
@@ -61,9 +64,36 @@ ATTNBENCH_HD constexpr SplitChoice best_split(float works, int32_t longest, int3
   return best;
 }
 
+/// sm90_prefill_fixed splits a sequence by its own lengths alone: its works fill at most kFixedWorks multiprocessors,
+/// whatever GPU runs, and its splits have at least kLeastFixedSplit KV blocks.
+inline constexpr int32_t kFixedWorks = 132;
+inline constexpr int32_t kLeastFixedSplit = 32;
+
+/// Most splits of a tile of a sequence that has `works` > 0 tiles, counted for each head tile, of at most `blocks` KV
+/// blocks.
+ATTNBENCH_HD constexpr int32_t most_fixed_splits(int32_t works, int32_t blocks) {
+  const int32_t of_works = kFixedWorks / works;
+  const int32_t of_blocks = blocks / kLeastFixedSplit;
+  return of_works < of_blocks ? of_works : of_blocks;
+}
+
 /// Splits of a sequence whose last tile has `blocks` KV blocks; 1 if it has none.
 ATTNBENCH_HD constexpr int32_t splits_of(int32_t blocks, int32_t length) {
   return blocks <= length ? 1 : (blocks + length - 1) / length;
+}
+
+/// The tiles of a sequence, and the splits of each: `splits` of `length` KV blocks.
+struct Division {
+  int32_t tiles, splits, length;
+};
+
+/// How sm90_prefill_fixed splits a sequence of `tiles` tiles for each of `head_tiles` head tiles, whose last one has
+/// `blocks` KV blocks.
+ATTNBENCH_HD constexpr Division fixed_division(int32_t tiles, int32_t head_tiles, int32_t blocks) {
+  const int32_t most = tiles > 0 ? most_fixed_splits(tiles * head_tiles, blocks) : 1;
+  if (most < 2) return {tiles, 1, blocks};
+  const int32_t length = (blocks + most - 1) / most;
+  return {tiles, splits_of(blocks, length), length};
 }
 
 }  // namespace attnbench::sm90_prefill
