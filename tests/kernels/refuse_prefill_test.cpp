@@ -103,6 +103,8 @@ class PrefillOf : public ::testing::Test {
     return tile(batch, tokens, change).rows;
   }
 
+  std::string name() const { return std::string(name_); }
+
   const std::string_view name_;
   const Kernel* kernel_ = nullptr;
 };
@@ -112,18 +114,20 @@ class OneLevelPrefillOf : public PrefillOf {
   OneLevelPrefillOf() : PrefillOf("sm90_prefill_one_level") {}
 };
 
-class FixedPrefillOf : public PrefillOf {
+/// Each kernel that shares its checks with others.
+class NameOf : public PrefillOf, public ::testing::WithParamInterface<const char*> {
  protected:
-  FixedPrefillOf() : PrefillOf("sm90_prefill_fixed") {}
+  NameOf() : PrefillOf(GetParam()) {}
 };
 
-TEST_F(FixedPrefillOf, RefusesByItsOwnName) {
-  EXPECT_THAT(refuses(80, 80), StartsWith("sm90_prefill_fixed: head_dim "));
+TEST_P(NameOf, IsInItsRefusals) {
+  const auto change = name() == "sm90_prefill_one_level" ? make_all_e4m3 : +[](AttentionParams&) {};
+  EXPECT_THAT(refuses(80, 80, change), StartsWith(name() + ": head_dim "));
 }
 
-TEST_F(OneLevelPrefillOf, RefusesByItsOwnName) {
-  EXPECT_THAT(refuses(96, 96, make_all_e4m3), StartsWith("sm90_prefill_one_level: head_dim "));
-}
+INSTANTIATE_TEST_SUITE_P(Kernels, NameOf,
+                         ::testing::Values("sm90_prefill", "sm90_prefill_fixed", "sm90_prefill_one_level",
+                                           "sm90_mixed", "sm90_decode", "sm90_decode_fixed"));
 
 TEST_F(PrefillOf, WidthsOfKeysAndValues) {
   for (const int dim : {64, 96, 128, 192, 256}) EXPECT_EQ(refuses(dim, dim), "") << dim;

@@ -75,67 +75,29 @@ bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, con
 }
 
 /// Checks what append requires beyond the contract. New rows are read in words of two channels.
-KernelStatus check_append(const AttentionParams& p, KernelMessage* message) {
+KernelStatus check_append(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
   if ((p.features & kAppend) == 0) return KernelStatus::kOk;
   if (max_rows(p) > kAppendRows) {
-    return refuse(
-        message, KernelStatus::kUnsupported,
-        "sm90_decode: at most %d query rows per KV head (max_seqlen_q * num_heads_q / num_heads_kv) "
-        "required for append, given %lld",
-        kAppendRows, static_cast<long long>(max_rows(p)));
+    return refuse(message, KernelStatus::kUnsupported,
+                  "%s: at most %d query rows per KV head (max_seqlen_q * num_heads_q / num_heads_kv) "
+                  "required for append, given %lld",
+                  kernel.name, kAppendRows, static_cast<long long>(max_rows(p)));
   }
   const Stride strides[] = {{"k_new_stride_token", p.k_new_stride_token, 2},
                             {"k_new_stride_head", p.k_new_stride_head, 2},
                             {"v_new_stride_token", p.v_new_stride_token, 2},
                             {"v_new_stride_head", p.v_new_stride_head, 2}};
-  if (const KernelStatus s = check_strides(kAttention, strides, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = check_strides(kernel, strides, message); s != KernelStatus::kOk) return s;
   const int dim = p.rotary.dim;
   if ((p.features & kRotary) && (dim < 16 || (dim & (dim - 1)) != 0)) {
     return refuse(message, KernelStatus::kUnsupported,
-                  "sm90_decode: a rotary dim of 16, 32, 64, 128 or 256 required, given %d", dim);
+                  "%s: a rotary dim of 16, 32, 64, 128 or 256 required, given %d", kernel.name, dim);
   }
   return KernelStatus::kOk;
 }
 
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  if (const KernelStatus s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
-  const AttentionParams& p = op->attention;
-  if (const KernelStatus s = check_attention_args(kAttention, p, message); s != KernelStatus::kOk) return s;
-  const auto unsupported = [&](const char* format, auto... args) {
-    return refuse(message, KernelStatus::kUnsupported, format, args...);
-  };
-  if (const KernelStatus s = hopper::check_shapes(kAttention, p, *context, message); s != KernelStatus::kOk) {
-    return s;
-  }
-  if (p.dtype_k == DType::kInt8 && p.head_dim == 64) {
-    return unsupported("sm90_decode: head_dim 128 or 256 required for KV in int8, given 64");
-  }
-  if ((p.features & kInt8K) && !(p.features & kInt8V)) {
-    return unsupported("sm90_decode: V in int8 required beside K in int8, given %s", dtype_name(p.dtype_v));
-  }
-  if (max_rows(p) > kMaxRows) {
-    return unsupported(
-        "sm90_decode: at most %d query rows per KV head (max_seqlen_q * num_heads_q / num_heads_kv) "
-        "required, "
-        "given %lld",
-        kMaxRows, static_cast<long long>(max_rows(p)));
-  }
-  if ((p.features & kPagedKv) && p.block_size % 16 != 0) {
-    return unsupported("sm90_decode: block_size a multiple of 16 required, given %d", p.block_size);
-  }
-  if (const KernelStatus s = check_append(p, message); s != KernelStatus::kOk) return s;
-  const Instance* instance = find_instance(p, Use::kLong);
-  if (instance == nullptr) {
-    return unsupported(
-        "sm90_decode: no instantiation for %s, KV in %s, head_dim %d, %lld query rows per KV head",
-        dtype_name(p.dtype_out), dtype_name(p.dtype_k), p.head_dim, static_cast<long long>(max_rows(p)));
-  }
-  const int64_t units = guess(*instance, p, *context, kDivision).most_units;
-  if (units > 1 << 30) {
-    return unsupported("sm90_decode: at most 2^30 tiles of 64 keys required, given up to %lld",
-                       static_cast<long long>(units));
-  }
-  return hopper::check_strides(kAttention, p, message, instance->kv_chunk_bytes);
+  return check_supported(kAttention, *op, *context, message);
 }
 
 Numerics numerics(const OpParams* op) {
@@ -146,7 +108,8 @@ Numerics numerics(const OpParams* op) {
 }
 
 KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  if (const KernelStatus s = supports(op, context, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = check_supported(kFixedAttention, *op, *context, message); s != KernelStatus::kOk)
+    return s;
   const AttentionParams& p = op->attention;
   if (max_rows(p) > kFixedRows) {
     return refuse(message, KernelStatus::kUnsupported,
@@ -225,6 +188,48 @@ bool sharing_pays(const Instance& instance, const AttentionParams& p, const Laun
 }
 
 }  // namespace
+
+KernelStatus check_supported(const Kernel& kernel, const OpParams& op, const LaunchContext& context,
+                             KernelMessage* message) {
+  if (const KernelStatus s = check_features(kernel, op, message); s != KernelStatus::kOk) return s;
+  const AttentionParams& p = op.attention;
+  if (const KernelStatus s = check_attention_args(kernel, p, message); s != KernelStatus::kOk) return s;
+  const auto unsupported = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kUnsupported, format, kernel.name, args...);
+  };
+  if (const KernelStatus s = hopper::check_shapes(kernel, p, context, message); s != KernelStatus::kOk) {
+    return s;
+  }
+  if (p.dtype_k == DType::kInt8 && p.head_dim == 64) {
+    return unsupported("%s: head_dim 128 or 256 required for KV in int8, given 64");
+  }
+  if ((p.features & kInt8K) && !(p.features & kInt8V)) {
+    return unsupported("%s: V in int8 required beside K in int8, given %s", dtype_name(p.dtype_v));
+  }
+  if (max_rows(p) > kMaxRows) {
+    return unsupported(
+        "%s: at most %d query rows per KV head (max_seqlen_q * num_heads_q / num_heads_kv) "
+        "required, "
+        "given %lld",
+        kMaxRows, static_cast<long long>(max_rows(p)));
+  }
+  if ((p.features & kPagedKv) && p.block_size % 16 != 0) {
+    return unsupported("%s: block_size a multiple of 16 required, given %d", p.block_size);
+  }
+  if (const KernelStatus s = check_append(kernel, p, message); s != KernelStatus::kOk) return s;
+  const Instance* instance = find_instance(p, Use::kLong);
+  if (instance == nullptr) {
+    return unsupported("%s: no instantiation for %s, KV in %s, head_dim %d, %lld query rows per KV head",
+                       dtype_name(p.dtype_out), dtype_name(p.dtype_k), p.head_dim,
+                       static_cast<long long>(max_rows(p)));
+  }
+  const int64_t units = guess(*instance, p, context, kDivision).most_units;
+  if (units > 1 << 30) {
+    return unsupported("%s: at most 2^30 tiles of 64 keys required, given up to %lld",
+                       static_cast<long long>(units));
+  }
+  return hopper::check_strides(kernel, p, message, instance->kv_chunk_bytes);
+}
 
 const Instance* find_instance(const AttentionParams& p, Use use) {
   return find_instance_for(max_rows(p), p, use);

@@ -18,6 +18,10 @@ struct Division {
   bool split_every_unit = false;
 };
 
+/// Whether an instance runs `op` and `kernel`, one that decodes so, takes what it asks. Refusals name `kernel`.
+KernelStatus check_supported(const Kernel& kernel, const OpParams& op, const LaunchContext& context,
+                             KernelMessage* message);
+
 /// The smallest instance that supports `p`, null if none. kAll allows the instances for all launches only.
 /// kFewBlocks also allows those for few blocks, and kLong those for long launches if `p` is one. The same
 /// `use` is required for workspace, plan and launch.

@@ -3,13 +3,13 @@
 #include "kernels/common/checks.h"
 #include "kernels/cuda/common/attention_host.h"
 #include "kernels/cuda/sm90_decode/launch.h"
-#include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_mixed/division.h"
 #include "kernels/cuda/sm90_mixed/instances.h"
 #include "kernels/cuda/sm90_mixed/side_stream.h"
 #include "kernels/cuda/sm90_mixed/sm90_mixed.h"
 #include "kernels/cuda/sm90_prefill/launch.h"
 #include "kernels/cuda/sm90_prefill/prepare.h"
+#include "kernels/cuda/sm90_prefill/requirements.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
 
 namespace attnbench::sm90_mixed {
@@ -129,14 +129,13 @@ Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
 }
 
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  if (const KernelStatus s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
   OpParams decode = *op;
   decode.attention = decode_part(op->attention, Way::kTwoStreams);
-  if (const KernelStatus s = sm90_decode::kAttention.supports(&decode, context, message);
+  if (const KernelStatus s = sm90_decode::check_supported(kAttention, decode, *context, message);
       s != KernelStatus::kOk) {
     return s;
   }
-  return sm90_prefill::kAttention.supports(op, context, message);
+  return sm90_prefill::check_supported(kAttention, *op, *context, message);
 }
 
 Numerics numerics(const OpParams* op) { return sm90_prefill::kAttention.numerics(op); }

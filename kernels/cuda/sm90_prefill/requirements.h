@@ -56,7 +56,7 @@ inline KernelStatus check_cache_rows(const Kernel& kernel, const AttentionParams
   return KernelStatus::kOk;
 }
 
-/// Whether an instance with whole tiles runs `op` and `kernel`, one of this folder, takes what it asks. Refusals name
+/// Whether an instance with whole tiles runs `op` and `kernel`, one that prefills so, takes what it asks. Refusals name
 /// `kernel`.
 KernelStatus check_supported(const Kernel& kernel, const OpParams& op, const LaunchContext& context,
                              KernelMessage* message);
