@@ -114,6 +114,30 @@ class OneLevelPrefillOf : public PrefillOf {
   OneLevelPrefillOf() : PrefillOf("sm90_prefill_one_level") {}
 };
 
+class FixedPrefillOf : public PrefillOf {
+ protected:
+  FixedPrefillOf() : PrefillOf("sm90_prefill_fixed") {}
+};
+
+/// Without instances that split keys in such pages, results would depend on the size of pages.
+TEST_F(FixedPrefillOf, ManyKeysInSmallPagesAreRefusedWhereTheyAreNotSplit) {
+  const auto paged = [](int block_size, int keys) {
+    return [=](AttentionParams& p) {
+      p.block_size = block_size;
+      p.max_seqlen_k = keys;
+    };
+  };
+  EXPECT_EQ(refuses(64, 64, paged(1, 8064)), "");
+  EXPECT_EQ(refuses(64, 64, paged(8, 8065)), "");
+  EXPECT_THAT(
+      refuses(64, 64, paged(1, 8065)),
+      HasSubstr(
+          "block_size a multiple of 8, or at most 8064 keys per sequence, required for head_dim 64, given "
+          "block_size 1 with max_seqlen_k 8065"));
+  EXPECT_THAT(refuses(256, 256, paged(4, 4033)), HasSubstr("at most 4032 keys"));
+  EXPECT_EQ(refuses(128, 128, paged(1, 65536)), "");
+}
+
 /// Each kernel that shares its checks with others.
 class NameOf : public PrefillOf, public ::testing::WithParamInterface<const char*> {
  protected:

@@ -141,6 +141,19 @@ KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, Ke
     return s;
   const AttentionParams& p = op->attention;
   const Instance* instance = choose_fixed_instance(p, *context);
+  if (!instance->listed && has_row_pages(p)) {
+    AttentionParams larger_pages = p;
+    larger_pages.block_size = hopper::kGroupRows;
+    const Instance* other = choose_fixed_instance(larger_pages, *context);
+    if (other->listed) {  // the same keys in other pages would be split
+      return refuse(
+          message, KernelStatus::kUnsupported,
+          "%s: block_size a multiple of 8, or at most %d keys per sequence, required for head_dim %d, given "
+          "block_size %d with max_seqlen_k %d",
+          kFixedAttention.name, (2 * kLeastFixedSplit - 1) * other->block_n, p.head_dim, p.block_size,
+          p.max_seqlen_k);
+    }
+  }
   const int64_t states = instance->listed ? max_fixed_states(*instance, p) : 0;
   if (states < kSuffixState) return KernelStatus::kOk;  // WorkItem::state counts them
   return refuse(
