@@ -43,17 +43,24 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
 
 namespace {
 
-/// "; it takes fp16, fp32 (--set dtype=fp16)", if the kernel lacks the type of a launch of attention and has others.
-std::string other_types(const Kernel& kernel, const OpParams& params) {
-  constexpr std::pair<uint64_t, const char*> kTypes[] = {{kBf16, "bf16"}, {kFp16, "fp16"}, {kFp32, "fp32"}};
-  if (params.op != Op::kAttention) return "";
-  std::vector<const char*> names;
-  for (const auto& [bit, name] : kTypes) {
-    if ((params.attention.features & bit) && (kernel.features & bit)) return "";
-    if (kernel.features & bit) names.push_back(name);
+/// "; it takes fp16, fp32 (--set dtype=fp16)", if `text` refuses one of the types, or of the forms of the cache, and the
+/// kernel takes others.
+std::string alternatives(const Kernel& kernel, std::string_view text) {
+  constexpr std::pair<const char*, uint64_t> kKeys[] = {{"dtype", kBf16 | kFp16 | kFp32},
+                                                        {"kv", kPackedKv | kPagedKv | kContiguousKv}};
+  if (kernel.op != Op::kAttention) return "";
+  for (const auto& [key, values] : kKeys) {
+    std::vector<const char*> taken;
+    bool refused = false;
+    for (const FeatureName& f : kFeatureNames) {
+      if ((f.bit & values) == 0) continue;
+      refused = refused || text == fmt::format("{}: {} is not supported", kernel.name, f.name);
+      if (kernel.features & f.bit) taken.push_back(f.name);
+    }
+    if (refused && !taken.empty())
+      return fmt::format("; it takes {} (--set {}={})", fmt::join(taken, ", "), key, taken.front());
   }
-  if (names.empty()) return "";
-  return fmt::format("; it takes {} (--set dtype={})", fmt::join(names, ", "), names.front());
+  return "";
 }
 
 std::optional<SkipReason> refused(const Kernel& kernel, const Device& device, const OpParams& params) {
@@ -63,9 +70,7 @@ std::optional<SkipReason> refused(const Kernel& kernel, const Device& device, co
   const bool takes = check_features(kernel, params, &message) == KernelStatus::kOk &&
                      guarded(kernel, "supports", asked) == KernelStatus::kOk;
   if (takes) return std::nullopt;
-  const std::string_view text = message.text;
-  const bool is_type = text.ends_with("16 is not supported") || text.ends_with("fp32 is not supported");
-  return SkipReason{message.text + (is_type ? other_types(kernel, params) : "")};
+  return SkipReason{message.text + alternatives(kernel, message.text)};
 }
 
 OpParams op_of(const AttentionParams& attention) {

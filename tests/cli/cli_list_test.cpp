@@ -156,6 +156,20 @@ TEST(CliListKernel, MarksAndCountsWhatItRefusesItself) {
   EXPECT_THAT(list({}).out, Not(HasSubstr("will refuse"))) << "no kernel is chosen";
 }
 
+TEST(CliListKernel, ARefusedTypeOrCacheSaysWhichTheKernelTakes) {
+  const Scratch scratch;
+  const std::string file = scratch.write(
+      "three.yaml",
+      "name: t\nsweeps: [{batch: q5, heads: 2, head_dim: 8, kv: [packed, contiguous]}, {batch: q5, dtype: fp32}]\n");
+  const Outcome o =
+      run_attnbench(scratch, {"list", file, "--device", "cpu", "--plugin",
+                              std::string(ATTNBENCH_PLUGIN_DIR) + "/example.so", "--kernel", "example"});
+  EXPECT_THAT(
+      o.out,
+      AllOf(HasSubstr("example: contiguous is not supported; it takes packed, paged (--set kv=packed)\n"),
+            HasSubstr("example: fp32 is not supported; it takes bf16, fp16 (--set dtype=bf16)\n")));
+}
+
 TEST(CliListKernel, CountsAndMarksForTheseAlone) {
   const Scratch scratch;
   const std::string file = scratch.write("ops.yaml",
