@@ -140,7 +140,8 @@ std::vector<Named> mistakes_of(const std::string& clue) {
 
 /// "83 of 108 wrong cases look like: the causal mask is not applied"; empty if no clue occurs twice. Cases that make a
 /// mistake in a part of their rows count for it, too, and so do those that make two. Mistakes that no case has for its
-/// only clue give way to those that some case has: they may be guesses that a few rows cannot tell apart.
+/// only clue give way to those that some case has: they may be guesses that a few rows cannot tell apart. Cases that name
+/// other mistakes alone are counted, because they speak against this one.
 std::string commonest_clue(std::span<const Record> records) {
   struct Count {
     std::set<std::size_t> cases;
@@ -156,6 +157,7 @@ std::string commonest_clue(std::span<const Record> records) {
   };
   std::map<std::string, Count> mistakes;
   int wrong = 0;
+  std::size_t named_cases = 0;  ///< that name some mistake
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (records[i].status != Status::kFail) continue;
     ++wrong;
@@ -167,6 +169,7 @@ std::string commonest_clue(std::span<const Record> records) {
       clues += !named.empty();
       all.insert(all.end(), named.begin(), named.end());
     }
+    named_cases += !all.empty();
     for (const Named& n : all) {
       Count& count = mistakes[without_numbers(n.mistake)];
       if (count.cases.insert(i).second) {
@@ -193,6 +196,8 @@ std::string commonest_clue(std::span<const Record> records) {
   if (second != count.beside.end() && second->second.size() > 1)
     out +=
         fmt::format("; {} of them at once like: {}", second->second.size(), mistakes[second->first].text());
+  if (const std::size_t others = named_cases - count.cases.size(); others > 0)
+    out += fmt::format("; {} look{} like something else", others, others == 1 ? "s" : "");
   return out;
 }
 

@@ -140,12 +140,18 @@ TEST_F(CliGate, ReportsOfAnEarlierGateAreKeptAside) {
 TEST_F(CliGate, ItsFolderAndItsReportAreNoResults) {
   make_baseline();
   ASSERT_EQ(gate({"--baseline", baseline_, "--kernel", "cpu"}).exit_code, 0);
-  for (const char* command : {"compare", "report"}) {
-    const Outcome folder = run_attnbench(scratch_, {command, baseline_, "g"});
+  const std::vector<std::string> compare = {"compare"}, report = {"report", "--format", "svg"};
+  for (const std::vector<std::string>& command : {compare, report}) {
+    const auto with = [&](const std::string& path) {
+      std::vector<std::string> args = command;
+      args.insert(args.end(), {baseline_, path});
+      return run_attnbench(scratch_, args);
+    };
+    const Outcome folder = with("g");
     EXPECT_EQ(folder.exit_code, 2);
     EXPECT_THAT(folder.err, HasSubstr("g: error: the folder of a gate, which holds several runs: give one of "
                                       "them: g/1-new"));
-    const Outcome file = run_attnbench(scratch_, {command, baseline_, "g/compare.json"});
+    const Outcome file = with("g/compare.json");
     EXPECT_EQ(file.exit_code, 2);
     EXPECT_THAT(file.err, HasSubstr("g/compare.json: error: the outcome of a comparison, not results: give"));
   }

@@ -64,6 +64,15 @@ TEST(ReportFailures, EachOfTwoMistakesCounts) {
           "cuda_simt: 3 of 4 wrong cases look like: a; 2 of them at once like: h % 2, with other numbers in some"));
 }
 
+TEST(ReportFailures, CasesThatNameAnotherMistakeAreCounted) {
+  std::vector<Record> records(5, not_passing("f", Status::kFail, "wrong"));
+  for (Record& r : records) r.check.emplace();
+  for (const int i : {0, 1, 2}) records[i].check->clues = {"looks like: a (4 wrong rows tried)"};
+  records[3].check->clues = {"looks like: b (4 wrong rows tried)"};  // the last one names none
+  EXPECT_THAT(failure_patterns(records),
+              ElementsAre("cuda_simt: 3 of 5 wrong cases look like: a; 1 looks like something else"));
+}
+
 TEST(ReportFailures, CasesThatNoMistakeCanShowAreNoEvidence) {
   std::vector<Record> records;
   for (const int k : {0, 0, 0, 0, 0, 0, 0, 0, 65, 70, 80, 90, 100, 110, 120, 130}) {
