@@ -184,6 +184,21 @@ TEST(SvgPlots, RatesOfACpuAreInGflops) {
   EXPECT_THAT(roofline("cuda:0"), testing::AllOf(HasSubstr("TFLOP/s"), Not(HasSubstr("GFLOP/s"))));
 }
 
+TEST(SvgPlots, QueriesOfEightBitsHaveARoofOfTheirOwn) {
+  Record r = of_batch("attention/packed/bf16/q64", {{64, 64}});
+  const auto roofline = [&r] {
+    RunContext context = test::make_context();
+    context.ceilings.matmul.push_back({DType::kE4m3, 1560});
+    const std::vector<Record> records = {r};
+    const ResultSet set = parse_results(dump_json(results_to_json(context, records)), "results.json");
+    return svg_plots(std::vector{set}).at(0).second;
+  };
+  EXPECT_THAT(roofline(), testing::AllOf(HasSubstr("bf16 796"), Not(HasSubstr("e4m3 1560"))));
+  r.item.params.q_dtype = DType::kE4m3;
+  r.item.params.kv_dtype = KvDType::kE4m3;
+  EXPECT_THAT(roofline(), testing::AllOf(HasSubstr("bf16 796"), HasSubstr("e4m3 1560")));
+}
+
 TEST(SvgPlots, WaysToSpreadACaseOverGpusHaveLinesWithTheirNames) {
   std::vector<Record> records;
   for (const char* way : {"", "dcp2x1-fused/"}) {

@@ -48,6 +48,7 @@ std::optional<CaseFacts> facts_of(const LoadedResult& result) {
   f.total_q = integer(*params, "total_q");
   f.total_k = integer(*params, "total_k");
   f.dtype = word(*params, "dtype");
+  f.q_dtype = word(*params, "q_dtype");
   f.on_ranks = word(*params, "path") == "dcp";
   const std::string combine = word(*params, "dcp_combine");
   f.apart = f.on_ranks && !combine.empty() && combine != "one_device";

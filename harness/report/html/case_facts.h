@@ -17,8 +17,9 @@ struct CaseFacts {
   bool uniform = false;  ///< all sequences have the same two lengths
   int64_t num_seqs = 0, max_q = 0, max_k = 0, total_q = 0, total_k = 0;  ///< tokens
   bool on_ranks = false;                                                 ///< path dcp
-  bool apart = false;  ///< spread over several GPUs, so that its rates are no point under one GPU's ceilings
-  std::string dtype;   ///< type of the matrix products, which selects the ceiling
+  bool apart = false;   ///< spread over several GPUs, so that its rates are no point under one GPU's ceilings
+  std::string dtype;    ///< type of the matrix products, which selects the ceiling, as does
+  std::string q_dtype;  ///< that of quantised queries; else "same"
 };
 
 inline constexpr int64_t kDecodeQueries = 16;  ///< most query tokens per sequence in speculative decode

@@ -5,13 +5,15 @@ function roofs(list) {
   const found = new Map();
   for (const r of list) {
     const c = r.run.ceilings;
-    const dtype = r.params.dtype;
-    if (!c || !is_number(c.read_gbs) || !c.matmul_tflops || !is_number(c.matmul_tflops[dtype])) continue;
-    const key = `${model_of(r.run)}\n${dtype}`;
-    const roof = found.get(key) || { device: model_of(r.run), dtype, gbs: 0, tflops: 0 };
-    roof.gbs = Math.max(roof.gbs, c.read_gbs);
-    roof.tflops = Math.max(roof.tflops, c.matmul_tflops[dtype]);
-    found.set(key, roof);
+    if (!c || !is_number(c.read_gbs) || !c.matmul_tflops) continue;
+    for (const dtype of [r.params.dtype, r.params.q_dtype]) {  // of 8 bits, queries have products of their own rate
+      if (!is_number(c.matmul_tflops[dtype])) continue;
+      const key = `${model_of(r.run)}\n${dtype}`;
+      const roof = found.get(key) || { device: model_of(r.run), dtype, gbs: 0, tflops: 0 };
+      roof.gbs = Math.max(roof.gbs, c.read_gbs);
+      roof.tflops = Math.max(roof.tflops, c.matmul_tflops[dtype]);
+      found.set(key, roof);
+    }
   }
   return [...found.values()].sort((a, b) => b.tflops - a.tflops);
 }

@@ -127,9 +127,10 @@ std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::stri
   for (const auto& [device, roof] : roofs) {
     std::vector<std::pair<double, std::string>> rates;
     for (const auto& [dtype, rate] : roof.tflops) {
-      const bool used = std::any_of(
-          list.begin(), list.end(),
-          [&, &d = device, &type = dtype](const Timed& t) { return t.device == d && t.facts.dtype == type; });
+      const bool used =
+          std::any_of(list.begin(), list.end(), [&, &d = device, &type = dtype](const Timed& t) {
+            return t.device == d && (t.facts.dtype == type || t.facts.q_dtype == type);
+          });
       if (used) rates.push_back({rate, dtype});
     }
     std::sort(rates.begin(),
