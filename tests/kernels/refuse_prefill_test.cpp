@@ -136,6 +136,41 @@ TEST_F(FixedPrefillOf, ManyKeysInSmallPagesAreRefusedWhereTheyAreNotSplit) {
           "block_size 1 with max_seqlen_k 8065"));
   EXPECT_THAT(refuses(256, 256, paged(4, 4033)), HasSubstr("at most 4032 keys"));
   EXPECT_EQ(refuses(128, 128, paged(1, 65536)), "");
+  EXPECT_EQ(refuses(64, 64,
+                    [](AttentionParams& p) {
+                      p.block_size = 1;
+                      p.max_seqlen_k = 65536;
+                      p.features |= kWindow;
+                      p.window_left = 100;
+                    }),
+            "")
+      << "windows are not split";
+}
+
+TEST_F(FixedPrefillOf, MorePartialStatesThanItCanCountAreRefused) {
+  const auto decode = [](int batch) {
+    return [=](AttentionParams& p) {
+      p.num_heads_q = 8;
+      p.num_heads_kv = 1;
+      p.batch = batch;
+      p.total_q = batch;
+      p.max_seqlen_q = 1;
+      p.max_seqlen_k = 131072;
+    };
+  };
+  EXPECT_EQ(refuses(128, 128, decode(1900)), "");
+  EXPECT_THAT(refuses(128, 128, decode(1950)), HasSubstr("fewer than 65535 partial states required"));
+}
+
+TEST_F(FixedPrefillOf, TilesOfLongKeysAreThoseThatSplit) {
+  const auto keys = [](int n) {
+    return [=](AttentionParams& p) {
+      make_all_e4m3(p);
+      p.max_seqlen_k = n;
+    };
+  };
+  EXPECT_EQ(tile(8, 4000, keys(4000)).rows, 192) << "wide";
+  EXPECT_EQ(tile(8, 4000, keys(9000)).rows, 128);
 }
 
 /// Each kernel that shares its checks with others.

@@ -76,6 +76,7 @@ TEST(FixedPrefillWorkspace, HoldsEverySplitOfAnyBatchWithinItsMaxima) {
   if (kernel == nullptr) GTEST_SKIP() << "built without CUDA";
   const LaunchContext context{.compute_capability = 90, .multiprocessors = 132};
   constexpr int32_t kTileRows = 128, kTokens = kTileRows / kGroup, kBlockKeys = 128;
+  constexpr int64_t kItemBytes = 32, kSplitTileBytes = 16;  // WorkItem and SplitTile
   std::mt19937 draw(1);
   int as_many = 0;
   for (int n = 0; n < 20000; ++n) {
@@ -83,15 +84,19 @@ TEST(FixedPrefillWorkspace, HoldsEverySplitOfAnyBatchWithinItsMaxima) {
     const int32_t max_k = kBlockKeys * 16 * (1 + below(40)), max_q = 1 + below(below(1) ? 31 : 600),
                   batch = 1 + below(5);
     OpParams op = launch_of(batch, max_q, max_k, -1);
-    int64_t states = 0;
+    int64_t states = 0, items = 0, split_tiles = 0;
     for (int32_t b = 0; b < batch; ++b) {
       const int32_t q_len = below(1) ? max_q : below(max_q), k_len = below(2) ? max_k : below(max_k);
       op.attention.total_q += q_len;
       const sm90_prefill::Division d = sm90_prefill::fixed_division((q_len + kTokens - 1) / kTokens, kKvHeads,
                                                                     (k_len + kBlockKeys - 1) / kBlockKeys);
-      states += d.splits > 1 ? int64_t{d.tiles} * d.splits * kKvHeads : 0;
+      items += int64_t{d.tiles} * d.splits;
+      if (d.splits < 2) continue;
+      split_tiles += d.tiles;
+      states += int64_t{d.tiles} * d.splits * kKvHeads;
     }
-    const int64_t needed = states * kTileRows * (kHeadDim + 2) * int64_t{sizeof(float)};
+    const int64_t needed = states * kTileRows * (kHeadDim + 2) * int64_t{sizeof(float)} + items * kItemBytes +
+                           split_tiles * kSplitTileBytes;
     const auto given = static_cast<int64_t>(kernel->workspace_bytes(&op, &context));
     ASSERT_GE(given, needed) << "batch " << batch << ", " << max_q << " queries, " << max_k << " keys";
     as_many += states > 0 && given < needed + needed / 100 + 4096;

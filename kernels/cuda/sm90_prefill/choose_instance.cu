@@ -115,13 +115,13 @@ const Instance* choose_instance(const AttentionParams& p, const LaunchContext& c
   return found != nullptr ? found : find_instance(p, false, context.multiprocessors);
 }
 
-const Instance* choose_fixed_instance(const AttentionParams& p, const LaunchContext& context) {
+const Instance* choose_fixed_instance(const AttentionParams& p, int multiprocessors) {
   static const std::vector<Instance> listed = listed_instances();
   const Instance* found = nullptr;
   for (const Instance& i : listed) {
     if (fits(i, p) && p.window_left < 0 && p.batch > 0 && most_fixed_splits(i, p) > 1) found = &i;
   }
-  return found != nullptr ? found : find_instance(p, false, context.multiprocessors);
+  return found != nullptr ? found : find_instance(p, false, multiprocessors);
 }
 
 int64_t max_fixed_states(const Instance& instance, const AttentionParams& p) {

@@ -140,11 +140,11 @@ KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, Ke
   if (const KernelStatus s = check_supported(kFixedAttention, *op, *context, message); s != KernelStatus::kOk)
     return s;
   const AttentionParams& p = op->attention;
-  const Instance* instance = choose_fixed_instance(p, *context);
+  const Instance* instance = choose_fixed_instance(p, context->multiprocessors);
   if (!instance->listed && has_row_pages(p)) {
     AttentionParams larger_pages = p;
     larger_pages.block_size = hopper::kGroupRows;
-    const Instance* other = choose_fixed_instance(larger_pages, *context);
+    const Instance* other = choose_fixed_instance(larger_pages, context->multiprocessors);
     if (other->listed) {  // the same keys in other pages would be split
       return refuse(
           message, KernelStatus::kUnsupported,
@@ -177,6 +177,8 @@ Numerics numerics(const OpParams* op) {
 
 Tile tile(const OpParams* op) { return tile_of(find_instance(op->attention), op->attention); }
 
+Tile fixed_tile(const OpParams* op) { return tile_of(choose_fixed_instance(op->attention), op->attention); }
+
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
   const Instance* instance = choose_instance(op->attention, *context);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
@@ -200,17 +202,18 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 }
 
 std::size_t fixed_workspace_bytes(const OpParams* op, const LaunchContext* context) {
-  const Instance* instance = choose_fixed_instance(op->attention, *context);
+  const Instance* instance = choose_fixed_instance(op->attention, context->multiprocessors);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
 }
 
 KernelStatus fixed_plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return plan_checked(*choose_fixed_instance(op->attention, *context), *op, *context, message);
+  return plan_checked(*choose_fixed_instance(op->attention, context->multiprocessors), *op, *context,
+                      message);
 }
 
 KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*choose_fixed_instance(op->attention, *context), op->attention, *context,
-                         kKvBudgetBytes, 0, message);
+  return launch_instance(*choose_fixed_instance(op->attention, context->multiprocessors), op->attention,
+                         *context, kKvBudgetBytes, 0, message);
 }
 
 }  // namespace
@@ -459,7 +462,9 @@ const Kernel kFixedAttention{
     .flags = kDeterministic | kBatchInvariant,
     .name = "sm90_prefill_fixed",
     .summary = "Hopper prefill, batch invariant: sm90_prefill with splits by a sequence's own lengths",
-    .shapes = kShapes,
+    .shapes =
+        "head_dim 64, 96, 128, 192, 256, or 192 with head_dim_v 128; block_size a multiple of 8, at head_dim 64, "
+        "128 and 256 any, at 64 and 256 for a few thousand keys",
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
@@ -469,7 +474,7 @@ const Kernel kFixedAttention{
     .workspace_bytes = fixed_workspace_bytes,
     .plan = fixed_plan,
     .launch = fixed_launch,
-    .tile = tile,
+    .tile = fixed_tile,
 };
 
 }  // namespace attnbench::sm90_prefill

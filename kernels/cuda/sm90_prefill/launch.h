@@ -18,7 +18,7 @@ const Instance* find_instance(const AttentionParams& p, bool one_level = false, 
 const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context);
 
 /// The instance that runs `p` for sm90_prefill_fixed: one with Instance::listed where sequences may be split.
-const Instance* choose_fixed_instance(const AttentionParams& p, const LaunchContext& context);
+const Instance* choose_fixed_instance(const AttentionParams& p, int multiprocessors = 132);
 
 /// Query heads of one KV head that a tile packs into its rows: the largest divisor of G that leaves at most
 /// 1/16 of the block_m rows unused.
@@ -44,7 +44,8 @@ inline int num_head_tiles(const Instance& instance, const AttentionParams& p) {
   return p.num_heads_q / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
 }
 
-/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences. For a wide instance also
+/// Upper bound of a launch's whole tiles, over all ways to divide total_q into batch sequences; items are as many, in a
+/// listed launch max_fixed_states() more at most. For a wide instance also
 /// one for the tiles that run otherwise, so that a workspace for many queries is enough for fewer.
 inline int64_t max_items(const Instance& instance, const AttentionParams& p) {
   int tokens = tokens_per_tile(instance, p);

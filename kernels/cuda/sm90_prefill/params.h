@@ -96,7 +96,7 @@ struct alignas(16) SplitTile {
 inline constexpr int kMaxGroups = 64;
 
 /// The list of work, in the workspace. Each launch makes it anew on the device. Launches of few sequences use
-/// only `next_work`.
+/// only `next_work`, unless sm90_prefill_fixed splits them.
 ///
 /// Items are ordered by group, and within a group by the number of KV blocks, most first. For the order of
 /// heads see scheduler.cuh.
@@ -131,7 +131,7 @@ struct ScheduleParams {
       split_tiles;  ///< null: tiles stay whole; otherwise sequences are split by their own lengths (split.h)
 };
 
-/// Most sequences of a launch that `prepare` leaves without a list, and of one whose tiles are split.
+/// Most sequences of a launch that `prepare` leaves without a list, and of one whose tiles sm90_prefill splits.
 inline constexpr int kMaxFewSequences = 32;
 
 /// Most sequences of a launch without a kernel before it (few_sequences.cuh). With 300 sequences the list is

@@ -8,7 +8,7 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Enqueues the kernel that fills `schedule`, which has room for every item of the launch (max_items). The
+/// Enqueues the kernel that fills `schedule`, which has room for every item of the launch (launch.h). The
 /// next kernel may be launched for early start: it must wait for this one before it reads the schedule.
 cudaError_t launch_prepare(const AttentionParams& p, const ScheduleParams& schedule_params,
                            Schedule* schedule, cudaStream_t stream);

@@ -1,4 +1,5 @@
-// How the keys of tiles are split when a launch has too few tiles for the GPU: functions for host and GPU.
+// How the keys of tiles are split when a launch, or a sequence, has too few tiles for the GPU: functions for host and
+// GPU.
 //
 // A sequence has equal splits: ranges of its KV blocks, the same for all of its tiles. So tiles that share a
 // KV head read the same keys at the same time, and find them in L2. Each split of a tile is a work of its own
@@ -65,7 +66,8 @@ ATTNBENCH_HD constexpr SplitChoice best_split(float works, int32_t longest, int3
 }
 
 /// sm90_prefill_fixed splits a sequence by its own lengths alone: its works fill at most kFixedWorks multiprocessors,
-/// whatever GPU runs, and its splits have at least kLeastFixedSplit KV blocks.
+/// whatever GPU runs, and its splits are meant to have at least kLeastFixedSplit KV blocks. Only the last one may have
+/// fewer.
 inline constexpr int32_t kFixedWorks = 132;
 inline constexpr int32_t kLeastFixedSplit = 32;
 
