@@ -1,5 +1,5 @@
 // The order of work of a launch without a list. A warp finds it by itself, with a sequence per lane: 32
-// sequences at a time, a *window*.
+// sequences at a time, a *slice*.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -66,15 +66,15 @@ __device__ __forceinline__ int heads_per_section(int64_t total_keys, const KvBud
 /// Blocks then work on two or three sequences at a time, whose keys and values fit L2 all the same.
 inline constexpr int32_t kWholeRowKeys = 512;
 
-/// Sequences of a window: one per lane.
-inline constexpr int kWindow = 32;
+/// Sequences of a slice: one per lane.
+inline constexpr int kSlice = 32;
 
-/// Values of the window's sequences that the scheduling warp keeps in shared memory.
+/// Values of the slice's sequences that the scheduling warp keeps in shared memory.
 struct Notes {
   struct {
     int32_t q_row;
     int32_t kv_base;
-  } first[kWindow];  ///< for each sequence, as in WorkItem
+  } first[kSlice];  ///< for each sequence, as in WorkItem
 };
 
 /// The items of the sequences, in one of two orders.
@@ -82,7 +82,7 @@ struct Notes {
 /// By sequence, the last tile of each first. A sequence's first items wait for memory, later ones find its
 /// keys in L2, and so both kinds of blocks mix.
 ///
-/// By size: in each window by the number of KV blocks up to a tile's last visible key, most first. This order
+/// By size: in each slice by the number of KV blocks up to a tile's last visible key, most first. This order
 /// is for the last section, where blocks should stop together. Tile m of a sequence sees at least as many keys
 /// as tile m - 1. So its tiles of at least `level` blocks are its last ones, and arithmetic gives their number.
 template <int kBlockN>
@@ -93,7 +93,7 @@ class FewSequences {
       : p_(p), notes_(notes), lane_(lane) {
     int32_t tiles = 0, keys = 0, longest = 0;
 #pragma unroll 1
-    for (int first = 0; first < p.sequences.batch; first += kWindow) {
+    for (int first = 0; first < p.sequences.batch; first += kSlice) {
       const Lengths own = lengths_of(first + lane_);
       tiles += tiles_of(own);
       keys += min(own.k, kCountedKeys);
@@ -114,14 +114,14 @@ class FewSequences {
 
   /// Item `index` < count(), without its head.
   __device__ __forceinline__ WorkItem item(int index, bool by_size) {
-    int window = first_;
-    if (index < items_before_ || window < 0) window = items_before_ = 0;
+    int slice = first_;
+    if (index < items_before_ || slice < 0) slice = items_before_ = 0;
     while (true) {  // show() stands in one place, for the sake of the instruction cache
-      if (window != first_) show(window);
+      if (slice != first_) show(slice);
       const int here = __reduce_add_sync(~0u, tiles());
       if (index < items_before_ + here) break;
       items_before_ += here;
-      window += kWindow;
+      slice += kSlice;
     }
     index -= items_before_;
     // The greatest level with more than `index` items at or above it; by sequence, level 1 has them all.
@@ -175,13 +175,13 @@ class FewSequences {
             a.seqused_k != nullptr ? a.seqused_k[b] : a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b]};
   }
 
-  /// Moves to the window that begins with sequence `first`.
+  /// Moves to the slice that begins with sequence `first`.
   __device__ __forceinline__ void show(int first) {
     const SeqArrays& a = p_.sequences;
     const int b = first + lane_;
     first_ = first;
     own_ = lengths_of(b);
-    __syncwarp();  // the notes of the window before have been read
+    __syncwarp();  // the notes of the slice before have been read
     if (b < a.batch) notes_.first[lane_] = {a.cu_seqlens_q[b], a.kv_bases.of(b)};
     __syncwarp();
   }
@@ -208,9 +208,9 @@ class FewSequences {
   const KernelParams& p_;
   Notes& notes_;
   int lane_;
-  int first_ = -1;        ///< first sequence of the window; -1: none yet
-  int items_before_ = 0;  ///< items of the windows before it
-  Lengths own_;           ///< of the window's sequence in this lane
+  int first_ = -1;        ///< first sequence of the slice; -1: none yet
+  int items_before_ = 0;  ///< items of the slices before it
+  Lengths own_;           ///< of the slice's sequence in this lane
   int count_;
   int32_t longest_;
   int32_t total_keys_;
