@@ -158,10 +158,10 @@ KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, Ke
   if (states < kSuffixState) return KernelStatus::kOk;  // WorkItem::state counts them
   return refuse(
       message, KernelStatus::kUnsupported,
-      "%s: lengths whose splits surely leave fewer than %d partial states required, given %d sequences of at "
-      "most %d keys and %lld query tokens in all, which may leave %lld",
-      kFixedAttention.name, int{kSuffixState}, p.batch, p.max_seqlen_k, static_cast<long long>(p.total_q),
-      static_cast<long long>(states));
+      "%s: fewer than %d partial states required, given up to %lld, by %d sequences of up to %d keys and "
+      "%lld query tokens in all",
+      kFixedAttention.name, int{kSuffixState}, static_cast<long long>(states), p.batch, p.max_seqlen_k,
+      static_cast<long long>(p.total_q));
 }
 
 Numerics numerics(const OpParams* op) {
