@@ -34,10 +34,6 @@ constexpr std::size_t kMostSuspects = 3;             ///< suspects that are name
 constexpr double kOfRounding = 1;                    ///< percent of O that rounding to 16 bits may explain
 constexpr double kLseOfRounding = 0.01;              ///< the same of the LSE
 
-std::string row_text(const reference::RowId& id) {
-  return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
-}
-
 /// At most `count` of the ids, spread evenly. The distance varies a little, so that they have different
 /// places in their sequences and different heads.
 std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, std::size_t count) {
@@ -111,8 +107,8 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
       fmt::format("{} of {} rows {} {} wrong", wrong, rows.size(),
                   every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
   const char* of_rounding =
-      error && *error < kOfRounding
-          ? ", by as little as rounding does: do q, scores, P or their sums have fewer digits than the kernel declares?"
+      error && nan == 0 && *error < kOfRounding
+          ? ", by as little as rounding does: do q, scores, P or their sums have fewer digits than the kernel declares (p_type, acc_type)?"
           : "";
   if (in_o == wrong && in_lse == wrong) {
     text += fmt::format(", in O and LSE{}", of_rounding);
@@ -120,7 +116,7 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
     text += ", in O (no LSE is given)";
   } else if (in_lse == 0 && no_key == wrong) {
     text += ", in O alone";
-  } else if (in_lse == 0 && error && *error < kOfRounding) {
+  } else if (in_lse == 0 && error && nan == 0 && *error < kOfRounding) {
     text += fmt::format(
         ", in O alone, by as little as rounding does; {} LSE is right. Do P or sums of P V have fewer digits than the "
         "kernel declares (p_type, acc_type)? Else look at which V row meets which K row",
@@ -180,7 +176,7 @@ class Clues {
     if (right_.size() == rows_.size()) return {};
     out_.push_back(count_text(p_, rows_, every, !launched_.outputs.no_lse));
     add(row_pattern(p_, rows_));
-    add(unwritten());
+    add(nan_source(p_, rows_));
     add(lse_base());
     const std::size_t before = out_.size();
     add(integers());
@@ -209,28 +205,6 @@ class Clues {
     if (!text.empty()) out_.push_back(std::move(text));
   }
 
-  /// Says where NaN comes from. Poisoned inputs and reset outputs both have all bits one. An LSE that is
-  /// computed from poison of 16 bits or fewer never has all 32 bits one, so one that has was not written.
-  std::string unwritten() const {
-    const auto nan =
-        std::find_if(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
-    if (nan == rows_.end() || p_.type_of_k() == DType::kFp32) return "";
-    const auto is_unwritten = [](const RowFinding& r) { return r.unwritten; };
-    if (const auto n = std::count_if(rows_.begin(), rows_.end(), is_unwritten); n > 0) {
-      const auto first = std::find_if(rows_.begin(), rows_.end(), is_unwritten);
-      return fmt::format(
-          "the LSE of {} of them, the first of {}, was not written when the launch ended (never, or later: by a "
-          "thread that is not joined, or on a stream that is not waited for)",
-          n, row_text(first->id));
-    }
-    if (nan->keys == 0) return "";
-    if (!nan->wrong_lse) {
-      return "the NaN comes from a row of V that must not be read (0 * NaN is NaN), or from O that was not written";
-    }
-    return "the NaN comes from memory that must not be read, such as behind a sequence's last key or in unused "
-           "pages";
-  }
-
   std::string lse_base() const {
     bool any = false;
     for (const RowFinding& r : rows_) {
@@ -248,7 +222,7 @@ class Clues {
   std::string integers() const {
     bool any = false, some = false, zero = true, integers = true;
     for (const RowFinding& r : rows_) {
-      if (!r.wrong_o) continue;
+      if (!r.wrong_o || r.unwritten || (r.nan && r.keys == 0)) continue;  // all bits one are -1, too
       any = true;
       // With a wrong LSE too no score was seen, which other clues tell.
       zero = zero && r.zero && !r.wrong_lse;

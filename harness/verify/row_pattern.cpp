@@ -29,6 +29,7 @@ class Traits {
     set_of("head", [](const RowFinding& r) { return r.id.head; });
     const bool interval = !has_gaps(p_);      // without gaps, a row's last key is known
     if (interval && all_nan) ends_of_keys();  // poison lies behind them
+    out_.push_back({"see a key", [](const RowFinding& r) { return r.keys > 0; }});
     positions();
     if (interval && !all_nan) ends_of_keys();
     keys_seen();
@@ -157,9 +158,11 @@ class Traits {
     const auto offer = [this](std::string text, std::function<bool(const RowFinding&)> has, bool fitted) {
       if (!fitted || !by_chance(has)) out_.push_back({std::move(text), std::move(has)});
     };
-    offer(
-        least <= 1 ? "see a key" : fmt::format("see {} keys or more", least),
-        [least](const RowFinding& r) { return r.keys >= least; }, least > 1);
+    if (least > 1) {
+      offer(
+          fmt::format("see {} keys or more", least), [least](const RowFinding& r) { return r.keys >= least; },
+          true);
+    }
     offer(
         fmt::format("see {} keys or fewer", most), [most](const RowFinding& r) { return r.keys <= most; },
         most > 0);
@@ -234,6 +237,19 @@ class Traits {
   std::vector<RowTrait> out_;
 };
 
+/// Says that exponentials left their range, if no NaN can come from elsewhere: NaN that was read makes an LSE NaN.
+std::string overflow(std::span<const RowFinding> rows) {
+  std::ptrdiff_t too_large = 0, none = 0;
+  for (const RowFinding& r : rows) {
+    if (!r.wrong() || !r.nan || r.keys == 0) continue;
+    if (!std::isinf(r.lse)) return "";
+    ++(r.lse > 0 ? too_large : none);
+  }
+  const char* first = "where the row's greatest score is not subtracted first";
+  if (too_large > 0) return fmt::format("the LSE of {} of them is inf: exp overflows {}", too_large, first);
+  return none > 0 ? fmt::format("their weights sum to 0: exp underflows {}, or no key is seen", first) : "";
+}
+
 }  // namespace
 
 std::string ranges_text(std::span<const int> numbers) {
@@ -255,6 +271,34 @@ std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows) {
   if (!told.empty()) return told;
   std::string longer = traits.longer_rows();
   return longer.empty() ? traits.places() : longer;
+}
+
+std::string row_text(const reference::RowId& id) {
+  return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
+}
+
+std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows) {
+  const auto nan =
+      std::find_if(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
+  if (nan == rows.end()) return "";
+  if (std::string text = overflow(rows); !text.empty()) return text;
+  // Poisoned inputs and reset outputs both have all bits one. An LSE that is computed from poison of 16 bits or fewer
+  // never has all 32 bits one, so one that has was not written.
+  if (p.type_of_k() == DType::kFp32) return "";
+  const auto is_unwritten = [](const RowFinding& r) { return r.unwritten; };
+  if (const auto n = std::count_if(rows.begin(), rows.end(), is_unwritten); n > 0) {
+    const auto first = std::find_if(rows.begin(), rows.end(), is_unwritten);
+    return fmt::format(
+        "the LSE of {} of them, the first of {}, was not written when the launch ended (never, or later: by a "
+        "thread that is not joined, or on a stream that is not waited for)",
+        n, row_text(first->id));
+  }
+  if (nan->keys == 0) return "";
+  if (!nan->wrong_lse) {
+    return "the NaN comes from a row of V that must not be read (0 * NaN is NaN), or from O that was not written";
+  }
+  return "the NaN comes from memory that must not be read, such as behind a sequence's last key or in unused "
+         "pages";
 }
 
 }  // namespace attnbench

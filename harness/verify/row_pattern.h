@@ -1,4 +1,4 @@
-// What the wrong rows of a case have in common, and the right ones have not.
+// What the wrong rows of a case have in common, and the right ones have not; and where their NaN comes from.
 #pragma once
 
 #include <span>
@@ -10,6 +10,12 @@ namespace attnbench {
 
 /// "all wrong rows, and no right ones, are of heads 1, 2"; empty if no trait separates them.
 std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows);
+
+/// Where the NaN of wrong rows comes from; empty if there is none, or nothing tells.
+std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows);
+
+/// "seq 1 pos 2 head 3".
+std::string row_text(const reference::RowId& id);
 
 /// "1, 2, 5 to 8": ascending numbers.
 std::string ranges_text(std::span<const int> numbers);

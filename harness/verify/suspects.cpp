@@ -45,6 +45,8 @@ class Misread : public reference::Inputs {
     bool of_k = true, of_v = true;  ///< where of_block applies
     double qv_factor = 1;
     bool not_turned = false;  ///< rotary_cached: K is taken as it lies in the cache
+    /// The sequence and key whose rows of K and V are read. Null: the right ones.
+    std::function<std::pair<int, int>(int seq, int pos)> place;
   };
   Misread(const Case& c, const reference::Inputs& right, How how)
       : case_(c), right_(right), how_(std::move(how)) {
@@ -67,6 +69,10 @@ class Misread : public reference::Inputs {
   void load_k(int seq, int head, int begin, int end, double* out) const override {
     const int h = how_.k_head ? how_.k_head(head) : head;
     if (how_.exchanged) return right_.load_v(seq, h, begin, end, out);
+    if (how_.place) {
+      return load_rows(seq, begin, end, case_.params.head_dim, out,
+                       [&](int s, int pos, double* row) { right_.load_k(s, h, pos, pos + 1, row); });
+    }
     if (stored_) return stored_->load_k(seq, h, begin, end, out);
     right_.load_k(seq, h, begin, end, out);
     undo(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
@@ -75,6 +81,10 @@ class Misread : public reference::Inputs {
   void load_v(int seq, int head, int begin, int end, double* out) const override {
     const int h = how_.v_head ? how_.v_head(head) : head;
     if (how_.exchanged) return right_.load_k(seq, h, begin, end, out);
+    if (how_.place) {
+      return load_rows(seq, begin, end, case_.params.dim_v(), out,
+                       [&](int s, int pos, double* row) { right_.load_v(s, h, pos, pos + 1, row); });
+    }
     right_.load_v(seq, h, begin, end, out);
     undo(Tensor::kV, seq, h, begin, end, case_.params.dim_v(), out);
     const Tensor stored = case_.params.v_is_k_view ? Tensor::kK : Tensor::kV;
@@ -82,6 +92,13 @@ class Misread : public reference::Inputs {
   }
 
  private:
+  template <class Load>
+  void load_rows(int seq, int begin, int end, int dim, double* out, Load load) const {
+    for (int pos = begin; pos < end; ++pos, out += dim) {
+      const auto [from, at] = how_.place(seq, pos);
+      load(from, at, out);
+    }
+  }
   void change_rows(Tensor stored, int seq, int head, int begin, int end, int dim, double* out) const {
     if (!how_.of_block) return;
     for (int pos = begin; pos < end; ++pos, out += dim)
@@ -170,8 +187,10 @@ class Suspects {
     add(1 / std::sqrt(d), fmt::format("1/sqrt(head_dim) is applied for softmax_scale ({:.4g})", s));
     add(s * std::numbers::log2e, "log2(e) is applied to scores of exp (or twice to those of exp2)");
     add(s * std::numbers::ln2, "log2(e) is missing in scores of exp2");
-    add(s * s, "softmax_scale is applied twice");
     add(1 / d, "1/head_dim is applied for softmax_scale");
+    // With a scale of 1/sqrt(head_dim) both are the same. Cases with another scale tell which one it is.
+    if (std::abs(s * s * d - 1) < 1e-3) tried.pop_back();
+    add(s * s, "softmax_scale is applied twice");
   }
 
   void mask() {
@@ -339,6 +358,7 @@ class Suspects {
     }
     if (p_.head_dim == p_.dim_v() && !p_.v_is_k_view)
       misread("keys and values are exchanged", {.exchanged = true});
+    packed_rows();
     if (p_.rotary_cached) misread("keys of the cache are not turned", {.not_turned = true});
     const auto descale = [&](Tensor tensor, DType type, const char* name) {
       if ((is_fp8(type) && p_.kv_dtype != KvDType::kDsMla) || type == DType::kInt8 || type == DType::kE2m1x2)
@@ -348,6 +368,23 @@ class Suspects {
     descale(Tensor::kK, p_.type_of_k(), "K");
     descale(Tensor::kV, p_.type_of_v(), "V");
     if (p_.scale_block() > 0) block_scales();
+  }
+
+  /// The rows of K and V of each sequence, found by the offsets of q.
+  void packed_rows() {
+    const auto longer = [](const SeqLen& s) { return s.k > s.q; };
+    if (p_.kv != KvSource::kPacked || p_.gap_tokens > 0 || p_.gap_queries > 0 || p_.seqs.size() < 2) return;
+    if (!std::any_of(p_.seqs.begin(), p_.seqs.end() - 1, longer)) return;
+    if (std::any_of(p_.seqs.begin(), p_.seqs.end(), [](const SeqLen& s) { return s.q > s.k; })) return;
+    misread("K and V of sequence b are read from row cu_seqlens_q[b] on, not cu_seqlens_k[b]",
+            {.place = [&p = p_](int seq, int pos) {
+              int64_t row = pos;
+              for (int b = 0; b < seq; ++b) row += p.seqs[static_cast<std::size_t>(b)].q;
+              int from = 0;
+              for (; row >= p.seqs[static_cast<std::size_t>(from)].k; ++from)
+                row -= p.seqs[static_cast<std::size_t>(from)].k;
+              return std::pair(from, static_cast<int>(row));
+            }});
   }
 
   void block_scales() {

@@ -142,6 +142,82 @@ TEST(RowClues, RowsThatReadTheEndOfAPage) {
           StartsWith("the NaN comes from a row of V that must not be read (0 * NaN is NaN)")));
 }
 
+TEST(RowClues, ExponentialsOutOfRangeAreNoMemory) {
+  for (const DType type : {DType::kBf16, DType::kFp32}) {
+    Case c = case_of(true);
+    c.params.dtype = type;
+    HostOutputs h = right_outputs(c);
+    const int64_t total = cost_of(c.params).total_q;
+    const auto break_head = [&](int head, float lse) {
+      for (int64_t token = 0; token < total; ++token) {
+        h.lse[static_cast<std::size_t>(head * total + token)] = lse;
+        for (int ch = 0; ch < 32; ++ch) store_float(type, h.out.data(), (token * 4 + head) * 32 + ch, NAN);
+      }
+    };
+    break_head(1, -INFINITY);
+    EXPECT_THAT(
+        clues(c, h),
+        Contains("their weights sum to 0: exp underflows where the row's greatest score is not subtracted "
+                 "first, or no key is seen"));
+    break_head(2, INFINITY);
+    EXPECT_THAT(clues(c, h),
+                Contains("the LSE of 16 of them is inf: exp overflows where the row's greatest score is "
+                         "not subtracted first"));
+    break_head(3, NAN);
+    EXPECT_THAT(clues(c, h), Not(Contains(HasSubstr("exp overflows")))) << "NaN was read, too";
+  }
+}
+
+TEST(RowClues, RowsWithoutKeysThatNobodyWroteAreNoIntegers) {
+  Case c = case_of(true);
+  c.params.seqs = {{5, 2}, {7, 33}};  // three rows of each head see no key
+  c.params.allow_short_kv = true;
+  HostOutputs h = right_outputs(c);
+  for (int64_t token = 0; token < 3; ++token) {
+    for (int head = 0; head < 4; ++head) {
+      h.lse[static_cast<std::size_t>(head * 12 + token)] = std::bit_cast<float>(~uint32_t{0});
+      std::fill_n(h.out.begin() + (token * 4 + head) * 64, 64, static_cast<unsigned char>(0xff));
+    }
+  }
+  EXPECT_THAT(clues(c, h), AllOf(Contains(HasSubstr("was not written when the launch ended")),
+                                 Not(Contains(HasSubstr("integers")))));
+}
+
+TEST(RowClues, RowsThatSeeAKeyAreNamedBeforeTheirLengths) {
+  Case c = case_of(false);
+  c.params.seqs = {{5, 9}, {3, 0}, {7, 33}};
+  c.params.allow_short_kv = true;
+  HostOutputs h = right_outputs(c);
+  for (std::size_t i = 0; i < h.out.size(); i += 2)
+    h.out[i] ^= 1 << 5;  // zeros stay so small that they are right
+  for (int64_t row = 5 * 4 * 32; row < 8 * 4 * 32; ++row)
+    store_float(c.params.dtype, h.out.data(), row, 0.0f);
+  EXPECT_THAT(clues(c, h), Contains("all wrong rows, and no right ones, see a key"));
+}
+
+TEST(RowClues, RowsOfKeysFoundByTheOffsetsOfQueries) {
+  Case c = case_of(true);
+  c.params.kv = KvSource::kPacked;
+  const CaseInputs inputs(c, kNoneStored);
+  const std::string text = "K and V of sequence b are read from row cu_seqlens_q[b] on, not cu_seqlens_k[b]";
+  int named = 0;
+  for (const Suspect& s : suspects_of(c, problem_of(c), inputs)) {
+    if (s.text != text) continue;
+    ++named;
+    EXPECT_THAT(clues(c, outputs_of(c, s.problem, *s.inputs)), Contains(StartsWith("looks like: " + text)));
+  }
+  EXPECT_EQ(named, 1);
+}
+
+TEST(RowClues, AScaleThatTwoMistakesGiveHasBothNames) {
+  const Case c = case_of(false);
+  reference::Problem wrong = problem_of(c);
+  wrong.softmax_scale = 1.0 / c.params.head_dim;
+  EXPECT_THAT(clues(c, outputs_of(c, wrong, CaseInputs(c, kNoneStored))),
+              AllOf(Contains(StartsWith("looks like: 1/head_dim is applied for softmax_scale")),
+                    Contains(StartsWith("looks like: softmax_scale is applied twice"))));
+}
+
 TEST(RowClues, NaNThatWasReadIsToldFromNaNThatWasLeft) {
   const Case c = case_of(true);
   HostOutputs h = right_outputs(c);
