@@ -254,6 +254,13 @@ Cases load_cases(const CaseOptions& o) {
   return out;
 }
 
+std::vector<std::string> kernels_to_run(const std::vector<std::string>& named, const Cases& cases) {
+  if (cases.kernel.empty()) return named;
+  if (named.empty() || named == std::vector{cases.kernel}) return {cases.kernel};
+  throw UsageError(fmt::format("--case names the kernel {}, --kernel names {}: drop one of them",
+                               cases.kernel, fmt::join(named, ", ")));
+}
+
 void say_nothing_matched(const Cases& cases) {
   std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded{}\n",
                            counted(cases.filtered, "case"), cases.excluded,

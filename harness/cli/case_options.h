@@ -41,6 +41,9 @@ struct Cases {
   std::vector<FlashinferTrace> traces;  ///< folders among the configurations; their cases are in `cases`, too
 };
 
+/// The kernels of --kernel, or if none is named that of --case "id/kernel". Throws UsageError if they contradict.
+std::vector<std::string> kernels_to_run(const std::vector<std::string>& named, const Cases& cases);
+
 /// What the words of --check, or of a file's `check`, ask for.
 struct Checks {
   CheckMode mode = CheckMode::kSampled;

@@ -1,12 +1,14 @@
 #include "harness/cli/gate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -133,6 +135,16 @@ GateOptions with_other_plugin(GateOptions& o, const Program& program) {
   o.kernels = kernel_names(program.plugins.front());
   const LoadedPlugin against = load_tried_plugin("--against-plugin", o.against_plugin, program.python);
   other.kernels = kernel_names(against);
+  std::vector<std::string> common;
+  std::set_intersection(o.kernels.begin(), o.kernels.end(), other.kernels.begin(), other.kernels.end(),
+                        std::back_inserter(common));
+  if (common.empty()) {
+    throw UsageError(fmt::format(
+        "no kernel of --plugin ({}) has the name of one of --against-plugin ({}): give both files by --plugin, and "
+        "--kernel {} --against-kernel {}",
+        fmt::join(o.kernels, ", "), fmt::join(other.kernels, ", "), o.kernels.front(),
+        other.kernels.front()));
+  }
   if (!o.quiet && against.digest == program.plugins.front().digest) {
     std::cerr
         << "gate: note: --plugin and --against-plugin have the same content, so a change is noise: was one of them not built anew?\n";

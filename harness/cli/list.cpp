@@ -214,11 +214,8 @@ int list(const ListOptions& o, const Program& program) {
     print_cover(cases.cover, true);
     return 0;
   }
-  Outlook outlook{program.kernels, o.kernels, checks_of(cases.check), {}, nullptr, {}};
-  if (o.kernels.empty() && !cases.kernel.empty()) {
-    outlook.kernels = {cases.kernel};
-    check_kernel_names(outlook.kernels, program.kernels);
-  }
+  Outlook outlook{program.kernels, kernels_to_run(o.kernels, cases), checks_of(cases.check), {}, nullptr, {}};
+  check_kernel_names(outlook.kernels, program.kernels);
   const DeviceKind kind = kind_of(o, outlook.kernels, program.kernels);
   const DeviceInfo host = open_device("cpu")->info();
   outlook.machine = {kind, host.threads, host.cache_bytes};

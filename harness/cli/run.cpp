@@ -239,10 +239,8 @@ SessionOptions complete_options(const RunOptions& o, const Program& program, con
     throw UsageError(fmt::format("{}: run them one by one, or give --check for all", cases.check_conflict));
   }
   SessionOptions options = session_options(o, program, cases.check);
-  if (options.kernels.empty() && !cases.kernel.empty()) {
-    options.kernels = {cases.kernel};
-    check_kernel_names(options.kernels, program.kernels);
-  }
+  options.kernels = kernels_to_run(options.kernels, cases);
+  check_kernel_names(options.kernels, program.kernels);
   return options;
 }
 

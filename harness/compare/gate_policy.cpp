@@ -185,7 +185,10 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
     const MoreRuns more{left * limits.per_round.base, left * limits.per_round.fresh};
     const bool hopeful = hope.look_at(open, more);
     if (number > kLeastRounds && !hopeful) {
-      stop("more rounds would not decide them; undecided");
+      stop(
+          limits.per_round.base > 0
+              ? "more rounds would not decide them; undecided"
+              : "more rounds would not decide them, but the other build in turns may (--against, --against-plugin); undecided");
       break;
     }
     const double a_round_s = number == 1 ? limits.first_s : longest_s;

@@ -54,10 +54,8 @@ std::string change_footnote(const CompareResult& result) {
   if (std::none_of(result.rows.begin(), result.rows.end(), has_both)) return "";
   const bool signs = std::any_of(result.rows.begin(), result.rows.end(), signs_differ);
   return fmt::format(
-      "base and new are medians; change compares midmeans (means of the middle half of the samples{}), so it "
-      "differs from the change of the medians{}",
-      result.as_sol ? ", in multiples of the least possible time"
-                    : ", on a CPU divided by the time of its test loop if both sides hold it",
+      "base and new are medians; change compares midmeans, the means of the middle half of the samples{}{}",
+      result.as_sol ? ", in multiples of the least possible time" : "",
       signs ? "; #: the medians changed in the other direction" : "");
 }
 

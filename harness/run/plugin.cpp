@@ -28,7 +28,7 @@ constexpr const char* kStructs[kPluginStructs] = {
     "KvAppendParams", "MergeStatesParams", "AttentionBackwardParams",
     "LaunchContext",  "KernelMessage",     "Numerics",
     "KvMoveParams"};
-constexpr const char* kCompileAgain = "compile it with -I to the sources of this program";
+constexpr const char* kCompileAgain = "compile it again with -I $(attnbench --include-dir)";
 /// A library that takes longer to open is taken for one that hangs.
 constexpr unsigned kLoadSeconds = 60;
 

@@ -299,6 +299,12 @@ TEST(CliPlugin, TheGateComparesTwoBuilds) {
   o = gate("example", {"--against-plugin", plugin("old_abi")});
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("--against-plugin " + plugin("old_abi") + ": it was compiled for kernel ABI"));
+  o = gate("example", {"--against-plugin", plugin("gpu")});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(
+      o.err,
+      HasSubstr("no kernel of --plugin (example) has the name of one of --against-plugin (mistaken): give "
+                "both files by --plugin, and --kernel example --against-kernel mistaken\n"));
 }
 
 struct Mistake {
@@ -323,7 +329,7 @@ TEST(CliPlugin, EachMistakeIsOneSentenceWithItsMend) {
       {plugin("not_ours"), 2, "its attnbench_plugin is no table of kernels"},
       {plugin("old_abi"), 2,
        "it was compiled for kernel ABI " + std::to_string(kKernelAbiVersion - 1) + ", and this program has " +
-           std::to_string(kKernelAbiVersion) + "; compile it with -I"},
+           std::to_string(kKernelAbiVersion) + "; compile it again with -I"},
       {plugin("other_headers"), 2, "its AttentionParams has "},
       {plugin("no_launch"), 2, "kernel 1 (mistaken) of its table lacks launch"},
       {plugin("bad_name"), 2, "kernel 1 (Mine-2) of its table has a name that is not snake_case"},

@@ -114,10 +114,11 @@ TEST(ReportComparison, AChangeIsNotThatOfTheMedians) {
     write_compare_markdown(markdown, r);
     return std::pair{text.str(), markdown.str()};
   };
-  EXPECT_THAT(texts().first, AllOf(HasSubstr("-0.20#"),
-                                   HasSubstr("\nbase and new are medians; change compares midmeans (means of "
-                                             "the middle half"),
-                                   HasSubstr("; #: the medians changed in the other direction\n")));
+  EXPECT_THAT(texts().first,
+              AllOf(HasSubstr("-0.20#"),
+                    HasSubstr("\nbase and new are medians; change compares midmeans, the means of "
+                              "the middle half"),
+                    HasSubstr("; #: the medians changed in the other direction\n")));
   EXPECT_THAT(texts().second, AllOf(HasSubstr("-0.20"), HasSubstr("in the other direction")));
   for (const double alike : {1.01, 1.0, 1.000001}) {
     r.rows[0].ratio = alike;

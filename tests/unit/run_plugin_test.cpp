@@ -78,7 +78,7 @@ TEST(RunPlugin, OtherHeadersAreRefusedWithBothVersions) {
   const auto says = [&](const std::function<void(Plugin&)>& change) { return refusal(&good, &good, change); };
   EXPECT_EQ(says([](Plugin& p) { p.abi_version = 77; }),
             "it was compiled for kernel ABI 77, and this program has " + std::to_string(kKernelAbiVersion) +
-                "; compile it with -I to the sources of this program");
+                "; compile it again with -I $(attnbench --include-dir)");
   for (int i = 0; i < kPluginStructs; ++i)
     EXPECT_THAT(says([&](Plugin& p) { --p.struct_bytes[i]; }), HasSubstr("compiled with other headers")) << i;
   EXPECT_THAT(says([](Plugin& p) { p.struct_bytes[0] = 8; }),
