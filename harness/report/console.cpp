@@ -22,6 +22,7 @@ namespace {
 constexpr std::size_t kFirstFigure = 3, kFirstCounter = 11;  ///< columns
 constexpr std::size_t kMostFailures = 10;                    ///< failures whose reasons are printed
 constexpr std::size_t kMostSkips = 8;                        ///< reasons of skips that are printed
+constexpr std::ptrdiff_t kMostSkippedRows = 20;              ///< more skipped runs are left out of the table
 
 Colour colour_of(Status s) {
   return s == Status::kPass ? Colour::kGreen : s == Status::kSkip ? Colour::kYellow : Colour::kRed;
@@ -157,8 +158,12 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
                                             {"DRAM/model"},
                                             {"tensor %"},
                                             {"L2 hit %"}};
+  const auto skipped = [](const Record& r) { return r.status == Status::kSkip; };
+  const auto skips = std::count_if(records.begin(), records.end(), skipped);
   std::vector<TableRow> rows;
-  for (const Record& r : records) rows.push_back(row_of(r, units));
+  for (const Record& r : records) {
+    if (skips <= kMostSkippedRows || !skipped(r)) rows.push_back(row_of(r, units));
+  }
   // Columns without any measurement would take space from the ids.
   for (std::size_t i = kFirstFigure; i < kFirstCounter; ++i) {
     const auto none = [&](const TableRow& r) { return r.cells.size() <= i || r.cells[i] == "-"; };
@@ -168,6 +173,11 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
     }
   }
   if (!rows.empty()) print_table(out, columns, rows, {options.width, options.colour});
+  if (skips > kMostSkippedRows) {
+    out << fmt::format(
+        "{}{} skipped runs are not listed here: below are their reasons, in the report each of them\n",
+        rows.empty() ? "" : "\n", skips);
+  }
   if (const std::string legend = ceilings_legend(records, options.ceilings_disturbed); !legend.empty())
     out << "\n" << legend << "\n";
   const auto beats = [](const Record& r) {

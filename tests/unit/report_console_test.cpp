@@ -33,6 +33,20 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+TEST(ReportConsole, ManySkipsAreCountedAndNotListed) {
+  std::vector<Record> records = {test::passing("a")};
+  const auto add = [&](int n) {
+    for (int i = 0; i < n; ++i)
+      records.push_back(test::not_passing("s" + std::to_string(i), Status::kSkip, "paged is not supported"));
+  };
+  add(20);
+  EXPECT_THAT(printed(records), testing::AllOf(HasSubstr("s19"), Not(HasSubstr("not listed"))));
+  add(1);
+  EXPECT_THAT(printed(records),
+              AllOf(Not(HasSubstr("s19")), HasSubstr("\n21 skipped runs are not listed here: "),
+                    HasSubstr("  21 runs: paged is not supported")));
+}
+
 TEST(ReportConsole, TableIsAligned) {
   const auto lines =
       lines_of(printed({passing("a", "cuda_simt", 12.3456), passing("longer/id", "cpu", 1234.5)}));
