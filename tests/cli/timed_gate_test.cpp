@@ -139,6 +139,8 @@ TEST_F(CliTimedGate, ABaselineIsOfSeveralRuns) {
   std::sort(samples.begin(), samples.end());
   EXPECT_DOUBLE_EQ(time["median_us"].get<double>(),
                    (samples[(samples.size() - 1) / 2] + samples[samples.size() / 2]) / 2);
+  o = make({"--runs", "2", "--min-effect", "0.01"});
+  EXPECT_THAT(o.err, HasSubstr(" the runs of this baseline scatter by up to ")) << "all runs do";
   o = make({"--runs", "1"});
   ASSERT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("now holds 1 run of each case"));
