@@ -22,7 +22,8 @@ found=$(find "$folder" -name '*.cubin' -exec readelf -SW {} + 2> /dev/null | sed
     if [[ $symbol =~ Choice_(bf16_[a-z0-9_]*[a-z0-9])E ]]; then
       kernel+=" ${BASH_REMATCH[1]}"
       [[ $symbol == *WithoutWindows* ]] && kernel+=_without_windows
-    elif [[ $symbol =~ [0-9]([a-z_]+_kernel)(ILi([0-9]+))? ]]; then
+      [[ $symbol == *FromList* ]] && kernel+=_from_list
+    elif [[ $symbol =~ [0-9]([a-z_]+_kernel)(IL[ib]([0-9]+))? ]]; then
       kernel+=" ${BASH_REMATCH[1]}${BASH_REMATCH[3]:+_${BASH_REMATCH[3]}}"
     fi
     echo "$kernel $((16#$size))"
