@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <regex>
 #include <set>
 #include <unordered_set>
@@ -111,6 +112,17 @@ std::string filter_note(const std::string& filter, const std::regex& re, const s
       one_line(filter), one_line(of_sweep->sweep), one_line(of_sweep->id));
 }
 
+/// Notes that the last of several --set of a key holds, so that scripts can append theirs.
+void note_repeated_keys(const std::vector<std::string>& overrides) {
+  std::map<std::string, std::string> last;
+  for (const std::string& o : overrides) {
+    std::string& held = last[o.substr(0, o.find('='))];
+    if (!held.empty())
+      std::cerr << fmt::format("note: --set {} replaces --set {}\n", one_line(o), one_line(held));
+    held = o;
+  }
+}
+
 }  // namespace
 
 void CaseOptions::add(CLI::App& command) {
@@ -165,6 +177,7 @@ Checks checks_of(const std::vector<std::string>& words) {
 }
 
 Cases load_cases(const CaseOptions& o) {
+  if (!in_gate()) note_repeated_keys(o.overrides);
   std::vector<std::string> ids;
   std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids),
                [](const auto& s) { return !is_mapping(s); });

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <set>
 
@@ -398,19 +397,6 @@ void apply_override(const std::string& text, SweepFile& file) {
 /// Largest file that is read: a device file would never end.
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
-void apply_overrides(const std::vector<std::string>& overrides, SweepFile& file) {
-  std::map<std::string, std::string> given;
-  for (const std::string& o : overrides) {
-    const std::string key = o.substr(0, o.find('='));
-    if (const auto [it, is_new] = given.emplace(key, o); !is_new) {
-      throw ConfigError(fmt::format(
-          "--set {}: error: --set {} gives the same key; for both values give a list: --set '{}=[A, B]'", o,
-          it->second, key));
-    }
-    apply_override(o, file);
-  }
-}
-
 std::string read_all(const std::string& path) {
   const auto cannot_read = [&]() -> ConfigError {
     return ConfigError(fmt::format("{}: error: cannot read: {}", path, std::strerror(errno)));
@@ -456,7 +442,7 @@ SweepFile parse_sweep_text(const std::string& text, const std::string& origin,
                            const std::vector<std::string>& overrides, std::optional<uint64_t> seed) {
   const Source source{origin, true, std::filesystem::path(origin).parent_path()};
   SweepFile file = read_file(load_mapping(text, source), seed);
-  apply_overrides(overrides, file);
+  for (const std::string& o : overrides) apply_override(o, file);
   return file;
 }
 
@@ -474,7 +460,7 @@ SweepFile parse_inline_case(const std::string& mapping, const std::vector<std::s
   file.seed = seed;
   const Field root = load_mapping(mapping, source);
   file.sweeps.push_back(read_sweep(root, "case", {}, seed.value_or(kDefaultSeed)));
-  apply_overrides(overrides, file);
+  for (const std::string& o : overrides) apply_override(o, file);
   return file;
 }
 

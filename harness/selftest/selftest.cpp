@@ -464,7 +464,7 @@ SelftestResult run_selftest(const std::vector<SelftestStep>& steps,
       break;
     }
     const FaultResult& f = result.faults.back();
-    if (options.progress) {
+    if (options.progress && f.outcome != FaultResult::Outcome::kNotApplicable) {
       options.progress(fmt::format("{:<14} {}/{} on {}: {}", outcome_name(f.outcome), f.fault_class, f.name,
                                    f.kernel, f.reason));
     }

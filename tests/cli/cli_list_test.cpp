@@ -127,6 +127,14 @@ TEST(CliListNothing, AnExclusionThatMatchesNothingIsNoted) {
   EXPECT_EQ(run_attnbench(scratch, {"list", file, "--device", "cpu", "--set", "head_dim=128"}).err, "");
 }
 
+TEST(CliListSet, TheLastOfTwoHoldsAndIsNoted) {
+  const Scratch scratch;
+  const Outcome o =
+      run_attnbench(scratch, {"list", "--case", "{batch: q4}", "--set", "dtype=fp16", "--set", "dtype=bf16"});
+  EXPECT_EQ(o.err, "note: --set dtype=bf16 replaces --set dtype=fp16\n");
+  EXPECT_THAT(o.out, HasSubstr("attention/packed/bf16/"));
+}
+
 TEST(CliListKernel, MarksAndCountsWhatItRefusesItself) {
   const Scratch scratch;
   const std::string plugin = std::string(ATTNBENCH_PLUGIN_DIR) + "/example.so";
