@@ -252,8 +252,8 @@ class Suspects {
   void custom_mask() {
     if (p_.custom_mask == CustomMask::kNone) return;
     const auto seen = std::make_shared<const SeenKeys>(case_);
-    const auto bits = [&](std::string text, auto at) {
-      problem(std::move(text), [seen, at](reference::Problem& x) {
+    const auto bits = [&](const std::string& text, auto at) {
+      problem(text, [seen, at](reference::Problem& x) {
         x.sees = [seen, at](int seq, int pos, int, int64_t key) {
           const auto [owner, n] = at(seq, pos, key, seen->bits(static_cast<std::size_t>(seq)).len().k);
           const MaskBits& of = seen->bits(static_cast<std::size_t>(owner));
