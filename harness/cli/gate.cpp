@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -135,10 +134,9 @@ GateOptions with_other_plugin(GateOptions& o, const Program& program) {
   o.kernels = kernel_names(program.plugins.front());
   const LoadedPlugin against = load_tried_plugin("--against-plugin", o.against_plugin, program.python);
   other.kernels = kernel_names(against);
-  std::vector<std::string> common;
-  std::set_intersection(o.kernels.begin(), o.kernels.end(), other.kernels.begin(), other.kernels.end(),
-                        std::back_inserter(common));
-  if (common.empty()) {
+  const auto common =
+      std::find_first_of(o.kernels.begin(), o.kernels.end(), other.kernels.begin(), other.kernels.end());
+  if (common == o.kernels.end()) {
     throw UsageError(fmt::format(
         "no kernel of --plugin ({}) has the name of one of --against-plugin ({}): give both files by --plugin, and "
         "--kernel {} --against-kernel {}",

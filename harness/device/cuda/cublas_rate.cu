@@ -161,15 +161,14 @@ class Cublas::Product {
   }
 
  private:
-  explicit Product(const Api& api)
-      : api_(api) {}  // the destructor runs if the public constructor throws after it
+  // If the public constructor throws after this one, the destructor runs.
+  explicit Product(const Api& api) : api_(api) {}
 
   const Api& api_;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t in_ = nullptr, out_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
-  std::array<cublasLtMatmulHeuristicResult_t, 8>
-      algorithms_{};  ///< what cuBLAS expects to be fastest comes first
+  std::array<cublasLtMatmulHeuristicResult_t, 8> algorithms_{};  ///< the fastest expected first
   int count_ = 0;
 };
 

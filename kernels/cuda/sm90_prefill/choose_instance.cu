@@ -77,9 +77,9 @@ std::vector<Instance> listed_instances() {
 }
 
 /// Most splits of any sequence that a launch with the listed `instance` may have.
-int32_t most_fixed_splits(const Instance& instance, const AttentionParams& p) {
+int32_t most_splits_of_launch(const Instance& instance, const AttentionParams& p) {
   const int32_t blocks = (p.max_seqlen_k + instance.block_n - 1) / instance.block_n;
-  return sm90_prefill::most_fixed_splits(num_head_tiles(instance, p), blocks);
+  return most_fixed_splits(num_head_tiles(instance, p), blocks);
 }
 
 }  // namespace
@@ -119,14 +119,14 @@ const Instance* choose_fixed_instance(const AttentionParams& p, int multiprocess
   static const std::vector<Instance> listed = listed_instances();
   const Instance* found = nullptr;
   for (const Instance& i : listed) {
-    if (fits(i, p) && p.window_left < 0 && p.batch > 0 && most_fixed_splits(i, p) > 1) found = &i;
+    if (fits(i, p) && p.window_left < 0 && p.batch > 0 && most_splits_of_launch(i, p) > 1) found = &i;
   }
   return found != nullptr ? found : find_instance(p, false, multiprocessors);
 }
 
 int64_t max_fixed_states(const Instance& instance, const AttentionParams& p) {
   const int64_t of_sequence = kFixedWorks / num_head_tiles(instance, p);  // tiles times splits
-  return std::min(max_items(instance, p) * most_fixed_splits(instance, p), p.batch * of_sequence);
+  return std::min(max_items(instance, p) * most_splits_of_launch(instance, p), p.batch * of_sequence);
 }
 
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {

@@ -136,11 +136,15 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   return check_supported(kAttention, *op, *context, message);
 }
 
+const Instance* fixed_instance(const OpParams* op, const LaunchContext* context) {
+  return choose_fixed_instance(op->attention, context->multiprocessors);
+}
+
 KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   if (const KernelStatus s = check_supported(kFixedAttention, *op, *context, message); s != KernelStatus::kOk)
     return s;
   const AttentionParams& p = op->attention;
-  const Instance* instance = choose_fixed_instance(p, context->multiprocessors);
+  const Instance* instance = fixed_instance(op, context);
   if (!instance->listed && has_row_pages(p)) {
     AttentionParams larger_pages = p;
     larger_pages.block_size = hopper::kGroupRows;
@@ -202,18 +206,16 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 }
 
 std::size_t fixed_workspace_bytes(const OpParams* op, const LaunchContext* context) {
-  const Instance* instance = choose_fixed_instance(op->attention, context->multiprocessors);
+  const Instance* instance = fixed_instance(op, context);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
 }
 
 KernelStatus fixed_plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return plan_checked(*choose_fixed_instance(op->attention, context->multiprocessors), *op, *context,
-                      message);
+  return plan_checked(*fixed_instance(op, context), *op, *context, message);
 }
 
 KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*choose_fixed_instance(op->attention, context->multiprocessors), op->attention,
-                         *context, kKvBudgetBytes, 0, message);
+  return launch_instance(*fixed_instance(op, context), op->attention, *context, kKvBudgetBytes, 0, message);
 }
 
 }  // namespace

@@ -107,13 +107,13 @@ __global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
 cudaError_t launch_merge(const KernelParams& p, const Instance& instance, cudaStream_t stream) {
   const int head_dim_v = instance.head_dim_v;
   const MergeParams merge{instance.block_m, instance.block_n, instance.dtype};
+  const auto of_width = [head_dim_v](auto* of_64, auto* of_128, auto* of_256) {
+    return head_dim_v == 64 ? of_64 : head_dim_v == 128 ? of_128 : of_256;
+  };
   const auto kernel = instance.cascade  ? merge_cascade_kernel<128>
-                      : instance.listed ? (head_dim_v == 64    ? merge_listed_kernel<64>
-                                           : head_dim_v == 128 ? merge_listed_kernel<128>
-                                                               : merge_listed_kernel<256>)
-                                        : (head_dim_v == 64    ? merge_kernel<64>
-                                           : head_dim_v == 128 ? merge_kernel<128>
-                                                               : merge_kernel<256>);
+                      : instance.listed ? of_width(merge_listed_kernel<64>, merge_listed_kernel<128>,
+                                                   merge_listed_kernel<256>)
+                                        : of_width(merge_kernel<64>, merge_kernel<128>, merge_kernel<256>);
   return hopper::launch_as(hopper::Start::kEarly, kernel, blocks_of(head_dim_v) * p.multiprocessors,
                            threads_of(head_dim_v), 0, stream, p, merge);
 }

@@ -42,25 +42,26 @@ struct Page {
   int64_t scratch[2][kWarps];
   int64_t split_scratch[kWarps];
   int bucket_scratch[kWarps];
-  int first_tile[kThreads];  ///< items of the page's sequences before this one: tiles, or their splits
+  int first_item[kThreads];  ///< items of the page's sequences before this one: tiles, or their splits
   SeqRange range[kThreads];
   int kv_base[kThreads];
   int group[kThreads];
-  int first_split_tile[kThreads];  ///< of the sequence, if its tiles are split; as is:
-  int first_state[kThreads];
+  int first_split_tile[kThreads];  ///< split tiles of all sequences before this one
+  int first_state[kThreads];       ///< their states
   int bucket[kBuckets];
 };
 
-/// The sequence of the page that has tile `tile`: the last one whose first tile is at or before it.
-__device__ int sequence_of_tile(const Page& page, int tile) {
+/// The sequence of the page that has item `index`: the last one whose first item is at or before it.
+__device__ int sequence_of_item(const Page& page, int index) {
   int i = 0;
 #pragma unroll
   for (int step = kThreads / 2; step > 0; step /= 2) {
-    if (page.first_tile[i + step] <= tile) i += step;
+    if (page.first_item[i + step] <= index) i += step;
   }
   return i;
 }
 
+/// The tiles of a sequence, whole unless kSplits.
 template <bool kSplits>
 __device__ Division divide(const ScheduleParams& s, const SeqRange& range) {
   const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
@@ -165,7 +166,7 @@ __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int 
   if (p.batch <= kThreads) *order = Order(s, page_keys, p.max_seqlen_k);
   page.range[threadIdx.x] = range;
   page.kv_base[threadIdx.x] = base;
-  page.first_tile[threadIdx.x] = static_cast<int>(before >> 32);
+  page.first_item[threadIdx.x] = static_cast<int>(before >> 32);
   page.group[threadIdx.x] = order->group_of(before_page.keys + (before & 0xffffffff));
   before_page.keys += page_keys;
   if constexpr (kSplits) {
@@ -219,8 +220,8 @@ __global__ void __launch_bounds__(kThreads)
       }
 #pragma unroll 1
       for (int index = threadIdx.x; index < items; index += kThreads) {
-        const int i = sequence_of_tile(page, index);
-        const WorkItem item = make_item<kSplits>(p, s, page, i, index - page.first_tile[i]);
+        const int i = sequence_of_item(page, index);
+        const WorkItem item = make_item<kSplits>(p, s, page, i, index - page.first_item[i]);
         const int place = atomicAdd(&page.bucket[order.bucket_of(item)], 1);
         if (pass == 1) schedule->items[place] = item;
       }

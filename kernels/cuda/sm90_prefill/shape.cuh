@@ -25,9 +25,8 @@ struct Shape {
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
       false;  ///< for few KV blocks or steps (kShortKeys), without left windows: less code, slower where they are many
-  bool split = false;  ///< tiles may be split (split.h)
-  bool listed =
-      false;  ///< works come from a list, also those of splits (prepare.cu); see FromList (kernel.cuh)
+  bool split = false;      ///< tiles may be split (split.h)
+  bool listed = false;     ///< works come from a list (prepare.cu); see FromList (kernel.cuh)
   bool cascade = false;    ///< keys that all sequences share are read once (cascade.h); requires split
   int head_dim_v = 0;      ///< channels of V and O, if not head_dim
   bool e4m3_kv = false;    ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
