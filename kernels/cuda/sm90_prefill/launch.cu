@@ -145,19 +145,6 @@ KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, Ke
     return s;
   const AttentionParams& p = op->attention;
   const Instance* instance = fixed_instance(op, context);
-  if (!instance->listed && has_row_pages(p)) {
-    AttentionParams larger_pages = p;
-    larger_pages.block_size = hopper::kGroupRows;
-    const Instance* other = choose_fixed_instance(larger_pages, context->multiprocessors);
-    if (other->listed) {  // the same keys in other pages would be split
-      return refuse(
-          message, KernelStatus::kUnsupported,
-          "%s: block_size a multiple of 8, or at most %d keys per sequence, required for head_dim %d, given "
-          "block_size %d with max_seqlen_k %d",
-          kFixedAttention.name, (2 * kLeastFixedSplit - 1) * other->block_n, p.head_dim, p.block_size,
-          p.max_seqlen_k);
-    }
-  }
   const int64_t states = instance->listed ? max_fixed_states(*instance, p) : 0;
   if (states < kSuffixState) return KernelStatus::kOk;  // WorkItem::state counts them
   return refuse(
@@ -464,9 +451,7 @@ const Kernel kFixedAttention{
     .flags = kDeterministic | kBatchInvariant,
     .name = "sm90_prefill_fixed",
     .summary = "Hopper prefill, batch invariant: sm90_prefill with splits by a sequence's own lengths",
-    .shapes =
-        "head_dim 64, 96, 128, 192, 256, or 192 with head_dim_v 128; block_size a multiple of 8, at head_dim 64, "
-        "128 and 256 any, at 64 and 256 for a few thousand keys",
+    .shapes = kShapes,
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,

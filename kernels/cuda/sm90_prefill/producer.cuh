@@ -272,8 +272,8 @@ template <Shape kShape>
 __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kShape>& smem, int lane) {
   using Cascade = CascadeSource<kShape.block_n, !Derived<kShape>::kHasGuests>;
   using Splits = std::conditional_t<kShape.cascade, Cascade, SplitSource<kShape.block_n>>;
-  std::conditional_t<kShape.split && !kShape.listed, Splits, WorkSource<kShape.block_n>> source(p, smem.notes,
-                                                                                                lane);
+  using Works = WorkSource<kShape.block_n, kShape.listed>;
+  std::conditional_t<kShape.split && !kShape.listed, Splits, Works> source(p, smem.notes, lane);
   for (uint32_t parity = 1;; parity ^= 1) {
     const bool more = source.has_work();
     WorkItem item{};

@@ -7,6 +7,8 @@
 // before it they come by sequence (few_sequences.cuh).
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/sm90_prefill/few_sequences.cuh"
 #include "kernels/cuda/sm90_prefill/params.h"
 
@@ -17,19 +19,23 @@ namespace attnbench::sm90_prefill {
 ///
 /// The first work is the block's number (unless KernelParams::draw_first); later numbers come from the
 /// counter. The kernel before this one sets it, unless KernelParams::alone.
-template <int kBlockN>
+///
+/// kListed: all launches have a list, so that code to find works without one is left out.
+template <int kBlockN, bool kListed>
 class WorkSource {
  public:
   __device__ __forceinline__ WorkSource(const KernelParams& p, Notes& notes, int lane)
       : p_(p), few_(p, notes, lane), heads_(p.num_head_tiles), lane_(lane), work_(blockIdx.x) {
-    lists_ = p.sequences.batch == 0 || (!p.alone && !needs_no_list(few_.total_keys(), p.kv_budget));
-    if (lists_) {
+    if constexpr (!kListed) {
+      lists_ = p.sequences.batch == 0 || (!p.alone && !needs_no_list(few_.total_keys(), p.kv_budget));
+    }
+    if (lists()) {
       cudaGridDependencySynchronize();  // the list is complete
       const int4 header = __ldcg(reinterpret_cast<const int4*>(p.schedule));
       items_ = header.x;
       num_groups_ = header.y;
       per_section_ = header.z;
-    } else {
+    } else if constexpr (!kListed) {
       items_ = few_.count();
       num_groups_ = 1;
       per_section_ =
@@ -46,7 +52,8 @@ class WorkSource {
 
   /// Moves on to the next work.
   __device__ __forceinline__ void draw() {
-    work_ = p_.alone ? draw_and_wrap(*p_.schedule, items_ * heads_, lane_) : draw_work(*p_.schedule, lane_);
+    const bool alone = !kListed && p_.alone;
+    work_ = alone ? draw_and_wrap(*p_.schedule, items_ * heads_, lane_) : draw_work(*p_.schedule, lane_);
   }
 
   /// The current work.
@@ -66,12 +73,12 @@ class WorkSource {
     const int in_section = in_group - size * first_head;
     const int index = begin + in_section / width;
     WorkItem item;
-    if (lists_) {
+    if (lists()) {
       const auto* words = reinterpret_cast<const int4*>(&p_.schedule->items[index]);
       const int4 a = __ldcg(words), b = __ldcg(words + 1);
       item = {.q_row = a.x, .diagonal = a.z, .k_len = a.w, .kv_base = b.x, .n_begin = b.y, .n_end = b.z};
       unpack_tokens(item, a.y);
-    } else {
+    } else if constexpr (!kListed) {
       item = few_.item(index, first_head + width == heads_);
     }
     item.head = first_head + in_section % width;
@@ -79,15 +86,22 @@ class WorkSource {
   }
 
  private:
+  struct NoSequences {
+    __device__ __forceinline__ NoSequences(const KernelParams&, Notes&, int) {}
+  };
+
+  /// Work comes from the list in memory.
+  __device__ __forceinline__ bool lists() const { return kListed || lists_; }
+
   const KernelParams& p_;
-  FewSequences<kBlockN> few_;
+  std::conditional_t<kListed, NoSequences, FewSequences<kBlockN>> few_;
   int heads_;
   int lane_;
   int work_;
   int items_;
   int num_groups_;
   int per_section_;
-  bool lists_;  ///< work comes from the list in memory
+  bool lists_;
 };
 
 }  // namespace attnbench::sm90_prefill
