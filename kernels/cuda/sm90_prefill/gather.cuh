@@ -18,7 +18,6 @@ class Gatherer {
   static constexpr int kRowsOfLane = D::kPartRows / 32;  ///< of a part, whose places a lane finds
   static constexpr int kRowBytes = kShape.head_dim * 2;
   static constexpr int kStepBytes = 64;  ///< of a row, in one instruction: 4 lanes have 16 bytes each
-  static constexpr int kGroupsAtOnce = kShape.head_dim == 64 ? 1 : 4;  ///< as registers allow
   static_assert(D::kPartRows % 32 == 0 && kRowBytes % hopper::kChunkBytes == 0);
   static_assert(D::kDimV == kShape.head_dim && D::kChunkBytes == hopper::kChunkBytes);
 
@@ -106,14 +105,12 @@ class Gatherer {
     for (int i = 0; i < kRowsOfLane; ++i) {
       const int key = key_of(n, i);
       const int in_block = key - p_.by_block_size.divide(key) * p_.block_size;
-      const int32_t own_row = max(0, pages.block[i]) * from.block_rows + in_block;
-      const uint32_t exist = __ballot_sync(~0u, pages.block[i] >= 0);
-#pragma unroll kGroupsAtOnce
+      const int32_t block = pages.block[i];
+      const int32_t own_row = block < 0 ? -1 : block * from.block_rows + in_block;
+#pragma unroll
       for (int group = 0; group < 32 / hopper::kGroupRows; ++group, target += D::kKGroupBytes) {
-        const int lane_of_row = hopper::kGroupRows * group + row_of_group(lane);
-        const auto row = static_cast<uint32_t>(__shfl_sync(~0u, own_row, lane_of_row));
-        copy_row(target, head + uint64_t{row} * from.row_bytes,
-                 exist == ~0u || (exist >> lane_of_row & 1) != 0);
+        const int row = __shfl_sync(~0u, own_row, hopper::kGroupRows * group + row_of_group(lane));
+        copy_row(target, head + uint64_t{static_cast<uint32_t>(max(row, 0))} * from.row_bytes, row >= 0);
       }
     }
     commit_async();
