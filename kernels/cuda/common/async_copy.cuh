@@ -8,9 +8,14 @@ namespace attnbench {
 /// Copies 16 bytes from `source` to the address `target` in shared memory, both aligned to 16. Without
 /// `exists` it writes zeros and reads nothing.
 __device__ __forceinline__ void copy_async_16(unsigned target, const void* source, bool exists) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-               "r"(exists ? 16 : 0)
-               : "memory");
+  asm volatile(
+      "{\n"
+      ".reg .pred absent;\n"
+      "setp.eq.s32 absent, %2, 0;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, absent;\n"
+      "}" ::"r"(target),
+      "l"(source), "r"(static_cast<int>(exists))
+      : "memory");
 }
 
 /// The same by a pointer.

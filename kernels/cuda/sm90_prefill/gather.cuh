@@ -18,6 +18,8 @@ class Gatherer {
   static constexpr int kRowsOfLane = D::kPartRows / 32;  ///< of a part, whose places a lane finds
   static constexpr int kRowBytes = kShape.head_dim * 2;
   static constexpr int kStepBytes = 64;  ///< of a row, in one instruction: 4 lanes have 16 bytes each
+  /// Tiles under way behind the one that is announced. With two stages of K a second one would come too late.
+  static constexpr int kBehind = D::kKStages > 2 ? 2 : 1;
   static_assert(D::kPartRows % 32 == 0 && kRowBytes % hopper::kChunkBytes == 0);
   static_assert(D::kDimV == kShape.head_dim && D::kChunkBytes == hopper::kChunkBytes);
 
@@ -32,7 +34,7 @@ class Gatherer {
       : p_(p), smem_(smem), first_row_(part * D::kPartRows + lane) {
     // 16-byte unit u of row r of a group lies at unit u ^ r of line r of its chunk. A lane has a row of each
     // group, and units `unit` and unit + 4 of each chunk.
-    const int row = row_of_group(lane);
+    const int row = static_cast<int>(row_of_group(lane));
     in_tile_ = part * D::template kPartBytes<false> + row * D::kChunkBytes + (lane % 4 ^ row) * 16;
   }
 
@@ -59,8 +61,9 @@ class Gatherer {
       if (n < item.n_begin) break;
       before = current;
     }
-    announce<0>();
-    landing_ = 0;
+    if constexpr (kBehind == 2) announce<1>(landing_[0]);
+    announce<0>(landing_[kBehind - 1]);
+    landing_[0] = landing_[kBehind - 1] = 0;
     tiles_ -= item.n_begin - 1;
   }
 
@@ -74,7 +77,9 @@ class Gatherer {
 
   /// The row of each group of 8 that a lane copies. Rows r and r + 4 are in neighbouring lanes, so that eight
   /// lanes write to all banks.
-  __device__ __forceinline__ static int row_of_group(int lane) { return lane / 8 + lane / 4 % 2 * 4; }
+  __device__ __forceinline__ static uint32_t row_of_group(uint32_t lane) {
+    return lane / 8 + lane / 4 % 2 * 4;
+  }
 
   /// Finds the blocks of this lane's rows of KV block n.
   __device__ __forceinline__ void find(Pages& pages, const WorkItem& item, int first_seen, int n) const {
@@ -96,11 +101,15 @@ class Gatherer {
                                        const Pages& pages, int n) {
     const hopper::RingPlace<kStages> place{tile};
     ring.await_empty(place);
-    int lane = this->lane();
+    uint32_t lane = this->lane();
     // What follows from these is computed anew for each tile: kept, it would spill other registers.
     asm volatile("" : "+r"(lane), "+r"(kv_head));
-    const uint8_t* const head = from.first + kv_head * from.head_bytes + lane % 4 * 16;
-    uint32_t target = hopper::shared_address(buffers[place.stage()]) + in_tile_;
+    const uint8_t* head = from.first + kv_head * from.head_bytes + lane % 4 * 16;
+    asm volatile("" : "+l"(head));  // one sum, not one for each row
+    // Unit u + 4 lies at (u + 4) ^ r = (u ^ r) ^ 4, because u is below 4.
+    uint32_t targets[2];
+    targets[0] = hopper::shared_address(buffers[place.stage()]) + in_tile_;
+    targets[1] = targets[0] ^ 64;
 #pragma unroll
     for (int i = 0; i < kRowsOfLane; ++i) {
       const int key = key_of(n, i);
@@ -108,41 +117,44 @@ class Gatherer {
       const int32_t block = pages.block[i];
       const int32_t own_row = block < 0 ? -1 : block * from.block_rows + in_block;
 #pragma unroll
-      for (int group = 0; group < 32 / hopper::kGroupRows; ++group, target += D::kKGroupBytes) {
+      for (int group = 0; group < 32 / hopper::kGroupRows; ++group) {
         const int row = __shfl_sync(~0u, own_row, hopper::kGroupRows * group + row_of_group(lane));
-        copy_row(target, head + uint64_t{static_cast<uint32_t>(max(row, 0))} * from.row_bytes, row >= 0);
+        const uint32_t at = (i * 32 / hopper::kGroupRows + group) * D::kKGroupBytes;
+        copy_row(targets, at, head + uint64_t{static_cast<uint32_t>(max(row, 0))} * from.row_bytes, row >= 0);
       }
     }
     commit_async();
-    if (landing_ != 0) announce<1>();
-    landing_ = hopper::shared_address(&ring.full_at(place));
+    if (landing_[0] != 0) announce<kBehind>(landing_[0]);
+    landing_[0] = landing_[kBehind - 1];
+    landing_[kBehind - 1] = hopper::shared_address(&ring.full_at(place));
   }
 
-  /// Announces the copies of `landing_`, behind which kLater groups of copies were started.
+  /// Announces the copies of the barrier at `landing`, behind which kLater groups of copies were started.
   template <int kLater>
-  __device__ __forceinline__ void announce() {
+  __device__ __forceinline__ void announce(uint32_t landing) {
     wait_async<kLater>();
     hopper::fence_for_wgmma();
     __syncwarp();
-    if (lane() == 0) static_cast<hopper::Mbarrier*>(__cvta_shared_to_generic(landing_))->arrive();
+    if (lane() == 0) static_cast<hopper::Mbarrier*>(__cvta_shared_to_generic(landing))->arrive();
   }
 
-  /// Copies this lane's units of a row.
-  __device__ __forceinline__ static void copy_row(uint32_t target, const uint8_t* source, bool exists) {
+  /// Copies this lane's units of a row to `offset` bytes behind `targets`: those of even steps and of odd ones.
+  __device__ __forceinline__ static void copy_row(const uint32_t (&targets)[2], uint32_t offset,
+                                                  const uint8_t* source, bool exists) {
 #pragma unroll
     for (int at = 0; at < kRowBytes; at += kStepBytes) {
-      // Unit u + 4 lies at (u + 4) ^ r = (u ^ r) ^ 4, because u is below 4.
       const uint32_t chunk = at / hopper::kChunkBytes * D::kAtomBytes;
-      copy_async_16((at % hopper::kChunkBytes == 0 ? target : target ^ 64) + chunk, source + at, exists);
+      copy_async_16(targets[at / kStepBytes % 2] + offset + chunk, source + at, exists);
     }
   }
 
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
-  const int first_row_;   ///< of a tile, whose place this lane finds
-  uint32_t in_tile_;      ///< where the first unit lies that this lane copies
-  uint32_t tiles_ = 0;    ///< of K, and of V, so far
-  uint32_t landing_ = 0;  ///< shared address of the barrier of the last copies, which are not announced
+  const int first_row_;  ///< of a tile, whose place this lane finds
+  uint32_t in_tile_;     ///< where the first unit lies that this lane copies
+  uint32_t tiles_ = 0;   ///< of K, and of V, so far
+  /// Shared addresses of the barriers of copies that are not announced, in their order; 0: none.
+  uint32_t landing_[kBehind] = {};
 };
 
 /// One of the warps, for the life of the block.

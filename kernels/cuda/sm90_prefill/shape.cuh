@@ -64,6 +64,8 @@ struct Derived {
                                                                                                    : 2;
   /// Warps that load small pages; four where registers allow.
   static constexpr int kGatherers = !kShape.gathers ? 0 : kShape.head_dim == 128 ? 4 : 2;
+  /// Whether two warps gather for three warpgroups. They seldom keep up, so more stages help.
+  static constexpr bool kScarceGatherers = kGatherers == 2 && kConsumers == 3;
   /// Whether these are a warpgroup of their own. Otherwise they are two warps of the producers'.
   static constexpr bool kHasHelpers = kConverters == 4 || kGatherers == 4;
   static constexpr bool kConvertsK = kShape.e4m3_kv && !kShape.e4m3_q;                ///< V always
@@ -85,7 +87,9 @@ struct Derived {
   /// Whether O starts as zeros. Otherwise a tile's first product with V overwrites O, whose registers are reserved until
   /// then.
   static constexpr bool kClearsOutputs = kTwoLevels || kParks;
-  static constexpr int kKStages = kShape.int8_qk ? 4 : kTwoLevels && kConsumers == 3 ? 3 : 2;
+  static constexpr int kKStages = kShape.int8_qk || kScarceGatherers ? 4
+                                  : kTwoLevels && kConsumers == 3    ? 3
+                                                                     : 2;
   static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasHelpers);
   static constexpr int kConsumerWarps = 4 * kConsumers;
   /// A chunk is a swizzled row: 128 bytes, or 64 where 128 do not divide the rows of K and V (head_dim 96; 64 in
@@ -149,13 +153,14 @@ struct Derived {
                                           kConsumerRegisters - (kHasHelpers || kShape.e4m3_q ? 32 : 40);
 
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
-  /// holds it and a warpgroup holds V during its softmax (kTwoWeights), and with two levels of sums.
-  static constexpr int kVStages =
-      (kTwoWeights || kTwoLevels) && kShape.q_stages * kQBytes + kKStages * kKBytes + 3 * kVBytes +
-                                             kLandedBytes + kKeyScaleBytes + kOtherBytes <=
-                                         kSharedBytes
-          ? 3
-          : 2;
+  /// holds it and a warpgroup holds V during its softmax (kTwoWeights), with two levels of sums, and where warps that gather
+  /// are scarce.
+  static constexpr int kVStages = (kTwoWeights || kTwoLevels || kScarceGatherers) &&
+                                          kShape.q_stages * kQBytes + kKStages * kKBytes + 3 * kVBytes +
+                                                  kLandedBytes + kKeyScaleBytes + kOtherBytes <=
+                                              kSharedBytes
+                                      ? 3
+                                      : 2;
 
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters + kShape.guest_registers +
                     (kHasHelpers ? kHelperRegisters : 0) <=
