@@ -3,7 +3,7 @@
 
     scripts/sanitize_gpu.py                                  # all tools, all kernels of the GPU
     scripts/sanitize_gpu.py --tool racecheck --kernel sm90_decode --filter paged
-    scripts/sanitize_gpu.py --jobs 8 --out results/baselines/<gpu>/sanitizer.json
+    scripts/sanitize_gpu.py --jobs 8 --shards 4 --out results/baselines/<gpu>/sanitizer.json
 
 Each tool is first run on a kernel with a planted mistake (tests/faults/unclean_cuda.cu); a tool that does not
 report it is an error itself. Exit code 1: a tool reported something, or a case was not right; 2: the script
@@ -29,6 +29,7 @@ PLANTED = {"memcheck": "reads_past_the_end", "racecheck": "races", "initcheck": 
 PLANTED_CASE = "{batch: q5s9, heads: 2/1, head_dim: 16}"
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (?:errors?|hazards?)\b(.*)$", re.M)
 SITES_PRINTED = 12
+NOTHING_RAN = 6  # an exit code of attnbench
 # Reports that are mistakes of a tool, each with the reason.
 KNOWN = json.loads((ROOT / "scripts" / "sanitize_gpu_known.json").read_text())
 
@@ -103,7 +104,7 @@ def sanitized(args, tool, kernel, cases, out):
     seconds = time.monotonic() - begin
     if args.logs:
         args.logs.mkdir(parents=True, exist_ok=True)
-        (args.logs / f"{tool}-{kernel}.log").write_text(text)
+        (args.logs / f"{out.name}-{tool}-{kernel}.log").write_text(text)
     entry = {"tool": tool, "kernel": kernel, "exit_code": code, "seconds": round(seconds, 1)}
     said = SUMMARY.search(text)
     entry["errors"] = int(said.group(1)) if said else None
@@ -119,6 +120,27 @@ def sanitized(args, tool, kernel, cases, out):
         entry["no_results"] = str(e).replace(str(out), "OUT") + "; " + text[-300:]
     entry["cases"] = dict(count)
     return entry, context
+
+
+def together(shares):
+    """One entry of those of a tool's and a kernel's shares. A share in which the kernel takes no case ends with code 6."""
+    entry = dict(shares[0])
+    codes = [e["exit_code"] for e in shares]
+    ran = [code for code in codes if code != NOTHING_RAN]
+    entry["exit_code"] = next((code for code in ran if code != 0), 0) if ran else NOTHING_RAN
+    entry["seconds"] = round(sum(e["seconds"] for e in shares), 1)
+    errors = [e["errors"] for e in shares]
+    entry["errors"] = None if None in errors else sum(errors)
+    findings, cases = collections.Counter(), collections.Counter()
+    for e in shares:
+        findings.update({(f["what"], f["at"]): f["times"] for f in e["findings"]})
+        cases.update(e["cases"])
+        for text in ("note", "no_results"):
+            if text in e:
+                entry[text] = e[text]
+    entry["findings"] = [{"what": what, "at": at, "times": n} for (what, at), n in findings.most_common()]
+    entry["cases"] = dict(cases)
+    return entry
 
 
 def bad(entry):
@@ -156,6 +178,7 @@ def main():
     parser.add_argument("--config", default="configs/sanitize.yaml")
     parser.add_argument("--filter", default=None, help="only cases whose id matches, as of attnbench run")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default 1)")
+    parser.add_argument("--shards", type=int, default=1, help="runs of each tool and kernel, a share of the cases each")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds of one run (default 1800)")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds of all; what is not done then has no verdict")
     parser.add_argument("--program", default=None, help="attnbench_faulty (default: the newest under build/)")
@@ -173,20 +196,24 @@ def main():
     cases = [args.config] + (["--filter", args.filter] if args.filter else [])
     work = [(tool, PLANTED[tool], ["--case", PLANTED_CASE]) for tool in tools]
     # The longest runs start first.
-    work += [(tool, kernel, cases) for kernel in kernels for tool in sorted(tools, key=lambda t: t != "racecheck")]
-    entries, context = {}, None
+    shares = [["--shard", f"{i + 1}/{args.shards}"] for i in range(args.shards)] if args.shards > 1 else [[]]
+    work += [(tool, kernel, cases + share) for kernel in kernels for tool in sorted(tools, key=lambda t: t != "racecheck")
+             for share in shares]
+    entries, context = collections.defaultdict(list), None
     with tempfile.TemporaryDirectory(prefix="sanitize_gpu.") as scratch:
         with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
-            jobs = {pool.submit(sanitized, args, t, k, c, pathlib.Path(scratch) / f"{t}-{k}"): (t, k) for t, k, c in work}
+            jobs = {pool.submit(sanitized, args, t, k, c, pathlib.Path(scratch) / f"run{i}"): (t, k)
+                    for i, (t, k, c) in enumerate(work)}
             for job in concurrent.futures.as_completed(jobs):
                 entry, its_context = job.result()
                 context = context or its_context
-                entries[jobs[job]] = entry
+                entries[jobs[job]].append(entry)
                 print(f"{entry['tool']:10} {entry['kernel']:20} {entry['errors']} errors, {entry['cases']}, "
                       f"{entry['seconds']} s", file=sys.stderr)
     if context is None:
-        print(json.dumps(list(entries.values()), indent=1), file=sys.stderr)
+        print(json.dumps([e for shares in entries.values() for e in shares], indent=1), file=sys.stderr)
         fail("no run left results; the last lines of each are above")
+    entries = {place: together(shares) for place, shares in entries.items()}
     data = {
         "made_by": "scripts/sanitize_gpu.py", "config": args.config, "filter": args.filter,
         "sanitizer": (re.findall(r"[Vv]ersion (\S+)", version) or ["unknown"])[-1],

@@ -402,7 +402,8 @@ class Invariants {
     }
   }
 
-  /// Gradients are linear in dO: a factor that is exact in every product is exact in each of them.
+  /// Gradients are linear in dO: a factor that is exact in every product is exact in each of them, up to what
+  /// subnormal terms lose (first_not_scaled).
   void scaled_d_out(const char* name, float factor) {
     const auto other = launch(name, {base_, {}}, factor);
     if (!other) return;

@@ -24,8 +24,8 @@ HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, c
 /// are equal.
 std::optional<std::string> first_difference(const Case& c, const HostOutputs& a, const HostOutputs& b);
 
-/// The first gradient of attention_backward that is not `factor`, 0 or a power of two, times that of `base`, in
-/// words; nullopt if all are.
+/// The first gradient of attention_backward that is not `factor`, 0 or a power of two, times that of `base`, up to its
+/// last digit, in words; nullopt if all are.
 std::optional<std::string> first_not_scaled(const Case& c, const HostOutputs& base, const HostOutputs& scaled,
                                             float factor);
 

@@ -65,6 +65,33 @@ TEST(Bitwise, TheFirstDifferenceIsNamed) {
   EXPECT_FALSE(first_difference(c, nan, nan)) << "bits, not values";
 }
 
+TEST(Bitwise, GradientsAreScaledUpToTheirLastDigit) {
+  Case c = of({{2, 2}});
+  c.params.op = Op::kAttentionBackward;
+  const auto gradients = [&](DType dtype, float value) {
+    c.params.dtype = dtype;
+    HostOutputs h;
+    for (auto* g : {&h.dq, &h.dk, &h.dv}) {
+      g->resize(12 * dtype_size(dtype));
+      for (int64_t i = 0; i < 12; ++i) store_float(dtype, g->data(), i, value);
+    }
+    return h;
+  };
+  const auto not_doubled = [&](DType dtype, float one, float two) {
+    const HostOutputs base = gradients(dtype, one), other = gradients(dtype, two);
+    return first_not_scaled(c, base, other, 2).has_value();
+  };
+  EXPECT_FALSE(not_doubled(DType::kFp32, 1.5f, 3.0f));
+  EXPECT_FALSE(not_doubled(DType::kFp32, 1.5f, 3.0f + 0x1p-22f)) << "a unit in the last place";
+  EXPECT_TRUE(not_doubled(DType::kFp32, 1.5f, 3.0f + 0x1p-19f));
+  EXPECT_FALSE(not_doubled(DType::kBf16, 1.5f, 3.0f + 0x1p-6f)) << "a unit in the last place";
+  EXPECT_TRUE(not_doubled(DType::kBf16, 1.5f, 3.0f + 0x1p-4f));
+  EXPECT_TRUE(not_doubled(DType::kFp32, 1.5f, std::nanf("")));
+  const HostOutputs none = gradients(DType::kFp32, 0), some = gradients(DType::kFp32, 0x1p-140f);
+  EXPECT_FALSE(first_not_scaled(c, none, none, 0));
+  EXPECT_TRUE(first_not_scaled(c, none, some, 0)) << "zeros are exact";
+}
+
 TEST(Bitwise, StatesMergeByTheirLse) {
   const Case c = of({{2, 5}});
   HostOutputs a = counted(c, 0);
