@@ -36,6 +36,7 @@ const BadInput kBadInputs[] = {
     {"UnknownOption",
      {"run", "--case", "{batch: q4}", "--kernels"},
      "unknown option '--kernels'; did you mean '--kernel'?"},
+    {"UnknownLetter", {"compare", "-o", "x"}, "unknown option '-o'; 'attnbench compare --help'"},
     {"UnknownOptionOfAll", {"--cpu"}, "attnbench: error: unknown option '--cpu'; 'attnbench --help'"},
     {"UnknownOptionWithAValue",
      {"merge", "a", "--output", "b", "--alow-gaps=1"},
