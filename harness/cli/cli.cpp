@@ -43,17 +43,15 @@ std::string unexpected(const CLI::App& command, const std::string& called,
       std::find_if(words.begin(), words.end(), [](const auto& w) { return w.rfind("-", 0) == 0; });
   if (dashed == words.end()) return fmt::format("unexpected argument '{}'", words.front());
   const std::string option = dashed->substr(0, dashed->find('='));
-  std::vector<std::string> words_known, letters_known;
+  std::vector<std::string> known;
   for (const CLI::Option* o : command.get_options()) {
-    for (const std::string& name : o->get_lnames()) words_known.push_back("--" + name);
-    for (const std::string& name : o->get_snames()) letters_known.push_back("-" + name);
+    for (const std::string& name : o->get_lnames()) known.push_back("--" + name);
+    for (const std::string& name : o->get_snames()) known.push_back("-" + name);
   }
-  const auto knows = [&](const std::vector<std::string>& known) {
-    return std::find(known.begin(), known.end(), option) != known.end();
-  };
-  if (knows(words_known) || knows(letters_known))
+  if (std::find(known.begin(), known.end(), option) != known.end())
     return fmt::format("option '{0}' stands before the command; write '{1} {0} ...'", option, called);
-  const std::string near = did_you_mean(option, words_known);  // every letter is near every other
+  const bool letter = option.size() == 2;  // near every other letter
+  const std::string near = letter ? "" : did_you_mean(option, known);
   return fmt::format("unknown option '{}'{}", option,
                      near.empty() ? "" : "; " + near.substr(0, near.size() - 1));
 }

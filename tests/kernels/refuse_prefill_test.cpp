@@ -134,6 +134,15 @@ TEST_F(FixedPrefillOf, KeysInSmallPagesAreSplitAsInLargeOnes) {
     EXPECT_GT(workspace_bytes(dim, 16), 1 << 20) << dim << ": it has room for partial states";
     for (const int block_size : {1, 8}) {
       EXPECT_EQ(workspace_bytes(dim, block_size), workspace_bytes(dim, 16)) << dim << ", " << block_size;
+      for (const int window_left : {-1, 100}) {
+        const auto change = [=](AttentionParams& p) {
+          p.max_seqlen_k = 65536;
+          p.block_size = block_size;
+          p.window_left = window_left;
+          if (window_left >= 0) p.features |= kWindow;
+        };
+        EXPECT_EQ(refuses(dim, dim, change), "") << dim << ", " << block_size << ", " << window_left;
+      }
     }
   }
 }
