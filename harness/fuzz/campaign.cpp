@@ -45,6 +45,13 @@ std::vector<std::string> mistakes_of(const Record& r) {
   return out;
 }
 
+/// Whether nothing but the LSE is wrong.
+bool lse_alone(const Record& r) {
+  return r.check && !r.check->failed_by.empty() &&
+         std::all_of(r.check->failed_by.begin(), r.check->failed_by.end(),
+                     [](const std::string& detector) { return detector == detector::kLse; });
+}
+
 /// What failures with one cause have in common; empty if their records do not tell the cause. A mistake that
 /// the clues name, a rule for empty rows, or a place that must not be written.
 std::string cause_of(const Record& r) {
@@ -224,6 +231,7 @@ class Campaign {
       ++finding.tries;
       auto record = run_again(d, finding.kernel, invariants);
       if (!record || record->status != finding.record.status) return false;
+      if (lse_alone(*record) && !lse_alone(finding.record)) return false;  // that says less about the cause
       finding.record = std::move(*record);
       return it->second = true;
     };

@@ -138,6 +138,18 @@ std::string left_out_text(const CompareResult& result) {
       rows, rows == 1 ? "" : "s", base, base == 1 ? "" : "s", fresh);
 }
 
+/// Says what the intervals leave out where slower or faster rests on one run a side; empty if nothing does.
+std::string one_run_text(const CompareResult& result) {
+  const bool any = std::any_of(result.rows.begin(), result.rows.end(), [](const CompareRow& r) {
+    const bool decided = r.change == Change::kSlower || r.change == Change::kFaster;
+    return decided && r.evidence && r.evidence->base_runs == 1 && r.evidence->new_runs == 1 &&
+           r.evidence->noise.sigma == 0;
+  });
+  if (!any) return "";
+  return "each side is one run: the intervals leave out how far equal runs lie apart, which may be more than the "
+         "change. attnbench gate --against runs both sides in turns and measures it";
+}
+
 }  // namespace
 
 std::string sweep_means(const CompareResult& result) {
@@ -222,9 +234,10 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
   out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
-  if (const std::string note = change_footnote(result); !note.empty()) out << note << '\n';
-  if (const std::string left_out = left_out_text(result); !left_out.empty()) out << left_out << '\n';
-  if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << '\n';
+  for (const std::string& note : {change_footnote(result), one_run_text(result), left_out_text(result),
+                                  untimed_text(result)}) {
+    if (!note.empty()) out << note << '\n';
+  }
   if (const std::string means = sweep_means(result); !means.empty()) out << means << '\n';
   for (const TokenChange& t : result.tokens) out << one_line(token_change_text(t)) << '\n';
   if (!result.stopped.empty()) out << one_line(result.stopped) << '\n';
@@ -252,10 +265,9 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
     out << " |\n";
   }
   for (const std::string& more : shown.left_out) out << "\n" << markdown_text(more) << "\n";
-  if (const std::string note = change_footnote(result); !note.empty())
-    out << "\n" << markdown_text(note) << "\n";
-  if (const std::string left_out = left_out_text(result); !left_out.empty())
-    out << "\n" << markdown_text(left_out) << "\n";
+  for (const std::string& note : {change_footnote(result), one_run_text(result), left_out_text(result)}) {
+    if (!note.empty()) out << "\n" << markdown_text(note) << "\n";
+  }
 }
 
 }  // namespace attnbench

@@ -8,11 +8,13 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "harness/cases/cost.h"
 #include "harness/report/summary.h"
 #include "harness/verify/clues.h"
+#include "harness/verify/shown_mistakes.h"
 #include "harness/verify/trait.h"
 
 namespace attnbench {
@@ -81,9 +83,16 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
     return p.kv == KvSource::kPaged && std::any_of(p.seqs.begin(), p.seqs.end(),
                                                    [&](const SeqLen& s) { return s.k % p.block_size != 0; });
   });
+  add("have a last page that is full", [](const CaseParams& p) {
+    return p.kv == KvSource::kPaged && p.block_size > 1 &&
+           std::any_of(p.seqs.begin(), p.seqs.end(),
+                       [&](const SeqLen& s) { return s.k > 0 && s.k % p.block_size == 0; });
+  });
   for (const int tile : {16, 32, 64, 128}) {
     add("have a sequence whose length is no multiple of " + std::to_string(tile),
         any_sequence([tile](const SeqLen& s) { return s.k % tile != 0; }));
+    add("have a sequence whose length is a multiple of " + std::to_string(tile),
+        any_sequence([tile](const SeqLen& s) { return s.k > 0 && s.k % tile == 0; }));
     add("have a sequence of more than " + std::to_string(tile) + " keys",
         any_sequence([tile](const SeqLen& s) { return s.k > tile; }));
   }
@@ -138,29 +147,40 @@ std::vector<Named> mistakes_of(const std::string& clue) {
   return {{std::move(text), in_part, ""}};
 }
 
-/// "83 of 108 wrong cases look like: the causal mask is not applied"; empty if no clue occurs twice. Cases that make a
-/// mistake in a part of their rows count for it, too, and so do those that make two. Mistakes that no case has for its
-/// only clue give way to those that some case has: they may be guesses that a few rows cannot tell apart. Cases that name
-/// other mistakes alone are counted, because they speak against this one.
-std::string commonest_clue(std::span<const Record> records) {
-  struct Count {
-    std::set<std::size_t> cases;
-    int whole = 0;
-    bool alone = false;                                   ///< some case has no other clue
-    std::map<std::string, int> texts;                     ///< with numbers
-    std::map<std::string, std::set<std::size_t>> beside;  ///< cases by the other mistake
-    std::string text() const {
-      const auto most = std::max_element(texts.begin(), texts.end(),
-                                         [](const auto& a, const auto& b) { return a.second < b.second; });
-      return most->first + (texts.size() > 1 ? ", with other numbers in some" : "");
-    }
-  };
-  std::map<std::string, Count> mistakes;
-  int wrong = 0;
-  std::size_t named_cases = 0;  ///< that name some mistake
+/// What cases say of one mistake.
+struct MistakeCount {
+  std::set<std::size_t> cases;                          ///< that name it
+  int whole = 0;                                        ///< not in a part of their rows
+  bool alone = false;                                   ///< some case has no other clue
+  int right = 0;                                        ///< right cases that would be wrong by it
+  std::map<std::string, int> texts;                     ///< with numbers
+  std::map<std::string, std::set<std::size_t>> beside;  ///< cases by the other mistake
+
+  const std::string& commonest() const {
+    return std::max_element(texts.begin(), texts.end(), [](const auto& a, const auto& b) {
+             return a.second < b.second;
+           })->first;
+  }
+  std::string text() const { return commonest() + (texts.size() > 1 ? ", with other numbers in some" : ""); }
+  /// Greater for a likelier mistake. One that is no case's only clue may be a guess that a few rows cannot tell apart.
+  auto rank() const {
+    const bool repeated = cases.size() > 1 || alone;
+    return std::tuple(right == 0 && repeated, alone, cases.size());
+  }
+};
+
+/// The mistakes that clues name, by their text without numbers.
+struct MistakeCounts {
+  std::map<std::string, MistakeCount> mistakes;
+  int wrong = 0;           ///< cases
+  std::size_t naming = 0;  ///< of them, cases that name some mistake
+};
+
+MistakeCounts count_mistakes(std::span<const Record> records) {
+  MistakeCounts out;
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (records[i].status != Status::kFail) continue;
-    ++wrong;
+    ++out.wrong;
     if (!records[i].check) continue;
     std::vector<Named> all;
     std::size_t clues = 0;
@@ -169,9 +189,9 @@ std::string commonest_clue(std::span<const Record> records) {
       clues += !named.empty();
       all.insert(all.end(), named.begin(), named.end());
     }
-    named_cases += !all.empty();
+    out.naming += !all.empty();
     for (const Named& n : all) {
-      Count& count = mistakes[without_numbers(n.mistake)];
+      MistakeCount& count = out.mistakes[without_numbers(n.mistake)];
       if (count.cases.insert(i).second) {
         count.whole += !n.in_part;
         ++count.texts[n.mistake];
@@ -180,23 +200,39 @@ std::string commonest_clue(std::span<const Record> records) {
       if (!n.beside.empty()) count.beside[n.beside].insert(i);
     }
   }
-  const auto more = [](const auto& a, const auto& b) {
-    return std::pair(a.second.alone, a.second.cases.size()) <
-           std::pair(b.second.alone, b.second.cases.size());
-  };
-  const auto most = std::max_element(mistakes.begin(), mistakes.end(), more);
-  if (most == mistakes.end() || most->second.cases.size() < 2) return "";
-  const Count& count = most->second;
+  for (const Record& r : records) {
+    if (r.status != Status::kPass || out.mistakes.empty()) continue;
+    const std::set<std::string> shown = shown_mistakes(r.item);
+    for (auto& [name, count] : out.mistakes) count.right += shown.contains(count.commonest());
+  }
+  return out;
+}
+
+/// "83 of 108 wrong cases look like: the causal mask is not applied"; empty if no clue occurs twice. Cases that make a
+/// mistake in a part of their rows count for it, too, and so do those that make two. Right cases that would be wrong by
+/// the mistake speak against it, and so do cases that name other mistakes alone; both are counted.
+std::string commonest_clue(std::span<const Record> records) {
+  const MistakeCounts counts = count_mistakes(records);
+  const auto most =
+      std::max_element(counts.mistakes.begin(), counts.mistakes.end(),
+                       [](const auto& a, const auto& b) { return a.second.rank() < b.second.rank(); });
+  if (most == counts.mistakes.end() || most->second.cases.size() < 2) return "";
+  const MistakeCount& count = most->second;
   std::string out =
-      fmt::format("{} of {} wrong cases look like: {}{}", count.cases.size(), wrong, count.text(),
+      fmt::format("{} of {} wrong cases look like: {}{}", count.cases.size(), counts.wrong, count.text(),
                   2 * count.whole < static_cast<int>(count.cases.size()) ? kInAPart : "");
   const auto second =
       std::max_element(count.beside.begin(), count.beside.end(),
                        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  if (second != count.beside.end() && second->second.size() > 1)
-    out +=
-        fmt::format("; {} of them at once like: {}", second->second.size(), mistakes[second->first].text());
-  if (const std::size_t others = named_cases - count.cases.size(); others > 0)
+  if (second != count.beside.end() && second->second.size() > 1) {
+    out += fmt::format("; {} of them at once like: {}", second->second.size(),
+                       counts.mistakes.at(second->first).text());
+  }
+  if (count.right > 0) {
+    out += fmt::format(", but {} right case{} would be wrong by it, too", count.right,
+                       count.right == 1 ? "" : "s");
+  }
+  if (const std::size_t others = counts.naming - count.cases.size(); others > 0)
     out += fmt::format("; {} look{} like something else", others, others == 1 ? "s" : "");
   return out;
 }

@@ -264,9 +264,13 @@ class Clues {
   /// Names the mistakes that explain all rows tried. Returns whether they explain their LSE, too.
   bool suspects(const Tried& tried) {
     std::vector<Explanation> matches;
+    const std::span few(tried.rows.data(), std::min<std::size_t>(tried.wrong, kLeastTried));
+    const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
     for (const Suspect& s : suspects_) {
+      // Most mistakes fail in the first rows.
+      const auto first = find_rows(launched_, s.problem, *s.inputs, few, threads_);
+      if (std::any_of(first.begin(), first.end(), wrong)) continue;
       const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
-      const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
       if (const auto broken = std::count_if(rows.begin(), rows.end(), wrong); broken > 0) {
         if (broken < partial_broken_ && explains_wrong_rows(tried, rows)) {
           partial_broken_ = broken;

@@ -139,6 +139,7 @@ class Suspects {
     custom_mask();
     key_lists();
     key_range();
+    keys_of_tiles();
     scores();
     heads_and_inputs();
     return std::move(out_);
@@ -300,23 +301,73 @@ class Suspects {
     for (int& k : x.k_lens) k = std::max(0, k - 1);
   }
 
+  /// A page, or a tile of keys that a kernel may take at once.
+  struct KeyTile {
+    int size;
+    bool page;
+    std::string text() const { return fmt::format("{} of {}", page ? "page (or tile)" : "tile", size); }
+  };
+  std::vector<KeyTile> key_tiles() const {
+    std::vector<KeyTile> tiles;
+    if (p_.kv == KvSource::kPaged) tiles.push_back({p_.block_size, true});
+    for (const int t : {16, 32, 64, 128}) {
+      if (tiles.empty() || !tiles.front().page || t != p_.block_size) tiles.push_back({t, false});
+    }
+    return tiles;
+  }
+  /// Tokens of sequence b before its first key, in its first page.
+  static int before(const CaseParams& p, const KeyTile& t, std::size_t b) {
+    return t.page ? leftpad_of(p, b) : 0;
+  }
+
   /// The keys behind the last whole tile or page are left out. The diagonal stays where it is.
   void key_range() {
-    std::vector<int> tiles = {16, 32, 64, 128};
-    if (p_.kv == KvSource::kPaged) tiles.insert(tiles.begin(), p_.block_size);
-    for (std::size_t i = 0; i < tiles.size(); ++i) {
-      const int t = tiles[i];
-      const bool page = i == 0 && p_.kv == KvSource::kPaged;
-      if (i > 0 && p_.kv == KvSource::kPaged && t == p_.block_size) continue;
-      problem(fmt::format("keys behind the last whole {} of {} are left out",
-                          page ? "page (or tile)" : "tile", t),
-              [t, page, &p = p_](reference::Problem& x) {
+    for (const KeyTile& t : key_tiles()) {
+      problem(fmt::format("keys behind the last whole {} are left out", t.text()),
+              [t, &p = p_](reference::Problem& x) {
                 x.k_ends = x.k_lens;
                 for (std::size_t b = 0; b < x.k_ends.size(); ++b) {
-                  const int before = page ? leftpad_of(p, b) : 0;
-                  x.k_ends[b] = std::max(0, (before + x.k_ends[b]) / t * t - before);
+                  const int first = before(p, t, b);
+                  x.k_ends[b] = std::max(0, (first + x.k_ends[b]) / t.size * t.size - first);
                 }
               });
+      if (!t.page || t.size == 1) continue;
+      problem(fmt::format("the last key of sequences that fill their last page of {} is left out", t.size),
+              [t, &p = p_](reference::Problem& x) {
+                x.k_ends = x.k_lens;
+                for (std::size_t b = 0; b < x.k_ends.size(); ++b) {
+                  const bool full = x.k_ends[b] > 0 && (before(p, t, b) + x.k_ends[b]) % t.size == 0;
+                  x.k_ends[b] -= full ? 1 : 0;
+                }
+              });
+    }
+  }
+
+  /// One key of each tile or page is left out.
+  void keys_of_tiles() {
+    int longest = 0;
+    for (const SeqLen& s : p_.seqs) longest = std::max(longest, s.k);
+    enum class But { kNone, kTheFirst, kTheLast };
+    const auto left_out = [&](const char* which, const KeyTile& t, int place, But but = But::kNone) {
+      const char* rest = but == But::kTheFirst ? " but the first" : but == But::kTheLast ? " but the last" : "";
+      problem(fmt::format("the {} key of each {}{} is left out", which, t.text(), rest),
+              [t, place, but, &p = p_](reference::Problem& x) {
+                x.sees = [t, place, but, &p, right = x.sees](int seq, int pos, int head, int64_t key) {
+                  const auto b = static_cast<std::size_t>(seq);
+                  const int64_t at = before(p, t, b) + key, last = before(p, t, b) + p.seqs[b].k - 1;
+                  const bool kept = (but == But::kTheFirst && at < t.size) ||
+                                    (but == But::kTheLast && at / t.size == last / t.size);
+                  return (kept || at % t.size != place) && (!right || right(seq, pos, head, key));
+                };
+              });
+      out_.back().in_pairs = false;  // too many
+    };
+    for (const KeyTile& t : key_tiles()) {
+      if (t.size == 1 || longest <= t.size) continue;
+      left_out("first", t, 0);
+      left_out("first", t, 0, But::kTheFirst);
+      left_out("last", t, t.size - 1);
+      left_out("last", t, t.size - 1, But::kTheLast);
     }
   }
 

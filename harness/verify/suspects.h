@@ -18,6 +18,7 @@ struct Suspect {
   reference::Problem problem;
   std::shared_ptr<const reference::Inputs> inputs;
   bool misreads = false;  ///< `inputs` are not the case's own
+  bool in_pairs = true;   ///< tried as one of two mistakes, too
 };
 
 /// The mistake that all query heads read K and V of KV head `kv_head`.

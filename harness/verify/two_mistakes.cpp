@@ -32,14 +32,15 @@ std::vector<Explanation> two_mistakes(const Launched& launched, const reference:
   if (wrong < kFewest) return {};
   const CaseParams& p = launched.item.params;
   const std::vector<reference::RowId> rows = short_rows_first(p, tried, wrong);
-  const auto count = static_cast<int64_t>(suspects.size());
+  const int64_t count =
+      std::count_if(suspects.begin(), suspects.end(), [](const Suspect& s) { return s.in_pairs; });
   const int64_t keys = p.seqs[static_cast<std::size_t>(rows[0].seq)].k;
   if (count * count / 2 * keys * (p.head_dim + p.dim_v()) > kValuesOfPairs) return {};
   std::vector<Explanation> out;
   for (std::size_t a = 0; a < suspects.size(); ++a) {
     for (std::size_t b = a + 1; b < suspects.size(); ++b) {
       const Suspect &one = suspects[a], &other = suspects[b];
-      if (one.misreads && other.misreads) continue;
+      if ((one.misreads && other.misreads) || !one.in_pairs || !other.in_pairs) continue;
       reference::Problem problem = right;
       one.change(problem);
       other.change(problem);

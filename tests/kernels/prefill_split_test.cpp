@@ -123,6 +123,11 @@ TEST(FixedSplits, FollowFromASequenceAlone) {
   EXPECT_EQ(fixed_splits(8, 63), 1);
   EXPECT_EQ(fixed_splits(8, 64), 2);
   EXPECT_EQ(fixed_splits(8, 100), 3);  // of at most 34 KV blocks
+  EXPECT_EQ(fixed_splits(4, 64), 4) << "few works leave multiprocessors free";
+  EXPECT_EQ(fixed_splits(4, 512), 16);
+  EXPECT_EQ(fixed_splits(4, 1024), 32);
+  EXPECT_EQ(fixed_splits(1, 800), 32);
+  EXPECT_EQ(fixed_splits(5, 63), 1);
   EXPECT_EQ(fixed_splits(0, 512), 1);  // no queries
   EXPECT_EQ(fixed_division(2, 4, 512).splits, 16) << "head tiles count as tiles do";
 }
@@ -133,7 +138,9 @@ TEST(FixedSplits, CoverEveryBlockAndFillAtMostOneRound) {
       const Division d = fixed_division(works, 1, blocks);
       ASSERT_TRUE(d.splits == 1 || works * d.splits <= kFixedWorks);
       ASSERT_GE(d.splits * d.length, blocks);
-      ASSERT_TRUE(d.splits == 1 || ((d.splits - 1) * d.length < blocks && d.length >= kLeastFixedSplit));
+      ASSERT_LE(most_fixed_splits(works + 1, blocks), most_fixed_splits(works, blocks));
+      ASSERT_LE(most_fixed_splits(works, blocks), most_fixed_splits(works, blocks + 1));
+      ASSERT_TRUE(d.splits == 1 || ((d.splits - 1) * d.length < blocks && d.length >= (works > kFewWorks ? kLeastFixedSplit : kLeastFewSplit)));
     }
   }
 }

@@ -45,7 +45,10 @@ Outcome outcome_of(const std::vector<const Kernel*>& kernels, const Behaviour& b
       std::tie(r.status, r.reason) = behaviour(w);
       if (r.status == Status::kFail) {
         r.check.emplace();
-        r.check->fail(r.reason.starts_with("empty") ? detector::kEmptyRow : detector::kMaxZ, r.reason);
+        r.check->fail(r.reason.starts_with("empty") ? detector::kEmptyRow
+                      : r.reason.starts_with("LSE") ? detector::kLse
+                                                    : detector::kMaxZ,
+                      r.reason);
         if (r.reason.starts_with("clue")) r.check->clues = {"1 row is wrong", "looks like: no mask (1 row)"};
       }
       out.ids.push_back(r.item.id);
@@ -307,6 +310,20 @@ TEST(FuzzCampaign, TheClueOfTheDrawnCaseOutlivesShrinking) {
   };
   EXPECT_THAT(told(false), HasSubstr("\n  that larger case looks like: no mask (1 row)\n"));
   EXPECT_THAT(told(true), Not(HasSubstr("that larger case")));
+}
+
+TEST(FuzzCampaign, ShrinkingLosesNoWrongO) {
+  const auto smallest_dim = [](const std::string& small) {
+    const Outcome o = outcome_of(
+        {&kAttentionKernel},
+        [&](const WorkItem& w) {
+          return std::pair{Status::kFail, w.item->params.head_dim < 8 ? small : std::string("wrong")};
+        },
+        cases(1));
+    return o.result.findings.at(0).record.item.params.head_dim;
+  };
+  EXPECT_EQ(smallest_dim("wrong"), 1);
+  EXPECT_GE(smallest_dim("LSE"), 8);
 }
 
 }  // namespace

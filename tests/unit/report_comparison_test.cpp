@@ -146,6 +146,29 @@ TEST(ReportComparison, RunsThatAreLeftOutAreSaid) {
   EXPECT_THAT(markdown.str(), HasSubstr("\n" + line));
 }
 
+TEST(ReportComparison, OneRunASideIsSaidBesideADecision) {
+  const auto tables = [](const CompareResult& r) {
+    std::ostringstream text, markdown;
+    print_compare(text, r, {});
+    write_compare_markdown(markdown, r);
+    return std::vector{text.str(), markdown.str()};
+  };
+  const auto said = testing::Each(HasSubstr("each side is one run"));
+  const auto not_said = testing::Each(Not(HasSubstr("each side is one run")));
+  const auto compared = [](double us) {
+    return compare_results(set_of({sampled("a", 100, 1e-3, 30, 1)}), set_of({sampled("a", us, 1e-3, 30, 2)}),
+                           {});
+  };
+  EXPECT_THAT(tables(compared(150)), said);
+  EXPECT_THAT(tables(compared(100)), not_said);
+  CompareResult more_runs = compared(150);
+  more_runs.rows[0].evidence->new_runs = 2;
+  EXPECT_THAT(tables(more_runs), not_said);
+  CompareResult calibrated = compared(150);
+  calibrated.rows[0].evidence->noise = {.sigma = 0.01, .runs = 5};
+  EXPECT_THAT(tables(calibrated), not_said);
+}
+
 TEST(ReportComparison, CasesOfOneSideAloneAreCountedBySweep) {
   const auto missing = [](int cases, int other) {
     std::vector<LoadedResult> base = {sampled("both", 100, 0.002, 40, 1)};

@@ -73,6 +73,32 @@ TEST(ReportFailures, CasesThatNameAnotherMistakeAreCounted) {
               ElementsAre("cuda_simt: 3 of 5 wrong cases look like: a; 1 looks like something else"));
 }
 
+TEST(ReportFailures, RightCasesSpeakAgainstAMistakeThatTheyWouldShow) {
+  const std::string hides = "the causal mask hides one key too many: keys j < diag are seen, not j <= diag";
+  const std::string page = "the last key of sequences that fill their last page of 16 is left out";
+  std::vector<Record> records;
+  for (const int k : {16, 32, 48, 17, 33, 50}) {
+    Record r = k % 16 == 0 ? not_passing("f", Status::kFail, "wrong") : passing("p");
+    r.item.params.kv = KvSource::kPaged;
+    r.item.params.block_size = 16;
+    r.item.params.causal = true;
+    r.item.params.seqs = {{1, k}};
+    if (r.status == Status::kFail) {
+      r.check.emplace();
+      r.check->clues = {"looks like: " + hides + " (4 wrong rows tried)"};
+    }
+    records.push_back(std::move(r));
+  }
+  const std::string trait = "cuda_simt: all wrong cases, and no right ones, have a last page that is full";
+  EXPECT_THAT(failure_patterns(records),
+              ElementsAre(trait, "cuda_simt: 3 of 3 wrong cases look like: " + hides +
+                                     ", but 3 right cases would be wrong by it, too"));
+  for (Record& r : records) {
+    if (r.status == Status::kFail) r.check->clues.push_back("looks like: " + page + " (4 wrong rows tried)");
+  }
+  EXPECT_THAT(failure_patterns(records), ElementsAre(trait, "cuda_simt: 3 of 3 wrong cases look like: " + page));
+}
+
 TEST(ReportFailures, CasesThatNoMistakeCanShowAreNoEvidence) {
   std::vector<Record> records;
   for (const int k : {0, 0, 0, 0, 0, 0, 0, 0, 65, 70, 80, 90, 100, 110, 120, 130}) {

@@ -14,7 +14,6 @@
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/clues.h"
 #include "harness/verify/logit_factor.h"
-#include "harness/verify/row_pattern.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/suspects.h"
 #include "harness/verify/trait.h"
@@ -158,6 +157,12 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
       {.text = "the causal mask hides one key too many",
        .sees = [](int i, int j, SeqLen l) { return j < i + l.k - l.q; }},
       {.text = "the causal mask is aligned top-left", .sees = [](int i, int j, SeqLen) { return j <= i; }},
+      {.text = "the last key of each page (or tile) of 16 is left out",
+       .sees = [](int i, int j, SeqLen l) { return j <= i + l.k - l.q && j % 16 != 15; }},
+      {.text = "the first key of each tile of 32 is left out",
+       .sees = [](int i, int j, SeqLen l) { return j <= i + l.k - l.q && j % 32 != 0; }},
+      {.text = "the last key of sequences that fill their last page of 16 is left out",
+       .sees = [](int i, int j, SeqLen l) { return j <= i + l.k - l.q && (j < l.k - 1 || l.k % 16 != 0); }},
       {.text = "query head h reads KV head h % 2, not h / 2", .k_head = [](int h) { return h % 2; }},
       {.text = "query head h reads KV head min(h, 1), not h / 2",
        .k_head = [](int h) { return std::min(h, 1); }},
@@ -379,9 +384,10 @@ TEST(Clues, ARareLengthTellsMistakesApart) {
   c.params.seqs.pop_back();
   EXPECT_THAT(causes(c, drop_last()),
               ElementsAre(StartsWith("looks like: the last key of each sequence is left out"),
-                          StartsWith("looks like: keys behind the last whole page (or tile) of 16")));
+                          StartsWith("looks like: keys behind the last whole page (or tile) of 16"),
+                          StartsWith("looks like: the first key of each page (or tile) of 16 but the first")));
   EXPECT_THAT(clues(c, drop_last()),
-              Contains(StartsWith("these 2 mistakes cannot be told apart on these rows")));
+              Contains(StartsWith("these 3 mistakes cannot be told apart on these rows")));
 }
 
 TEST(Clues, OneWrongRowIsSingular) {
@@ -484,11 +490,6 @@ TEST(Clues, AFactorOfEachRow) {
                   load_float(c.params.dtype, h.out.data(), i) * (2 + static_cast<float>(row % 3)));
   }
   EXPECT_THAT(clues(c, h), Contains(HasSubstr("O is right but for a factor of each row (1.999 to 4.004)")));
-}
-
-TEST(Clues, Ranges) {
-  EXPECT_EQ(ranges_text(std::vector{3}), "3");
-  EXPECT_EQ(ranges_text(std::vector{1, 2, 4, 5, 6, 9}), "1, 2, 4 to 6, 9");
 }
 
 }  // namespace

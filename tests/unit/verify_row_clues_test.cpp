@@ -9,6 +9,7 @@
 #include <functional>
 #include <utility>
 
+#include "harness/verify/row_pattern.h"
 #include "harness/verify/suspects.h"
 #include "tests/unit/clues_fixtures.h"
 
@@ -331,6 +332,11 @@ TEST(RowClues, RowsThatWereNeverWritten) {
       clues(c, outputs_of(c, problem_of(c), CaseInputs(c, kNoneStored), first_three)),
       Contains(StartsWith("the LSE of 24 of them, the first of seq 0 pos 3 head 0, was not written when the "
                           "launch ended")));
+}
+
+TEST(RowClues, Ranges) {
+  EXPECT_EQ(ranges_text(std::vector{3}), "3");
+  EXPECT_EQ(ranges_text(std::vector{1, 2, 4, 5, 6, 9}), "1, 2, 4 to 6, 9");
 }
 
 }  // namespace

@@ -66,17 +66,24 @@ ATTNBENCH_HD constexpr SplitChoice best_split(float works, int32_t longest, int3
 }
 
 /// sm90_prefill_fixed splits a sequence by its own lengths alone: its works fill at most kFixedWorks multiprocessors,
-/// whatever GPU runs, and its splits are meant to have at least kLeastFixedSplit KV blocks. Only the last one may have
-/// fewer.
+/// whatever GPU runs. Its splits are meant to have at least kLeastFixedSplit KV blocks; those of a sequence of few works,
+/// which leaves most multiprocessors free, kLeastFewSplit, until its works fill kFewFill of them or a tile has
+/// kMostFewSplits. Only the last split may have fewer.
 inline constexpr int32_t kFixedWorks = 132;
 inline constexpr int32_t kLeastFixedSplit = 32;
+inline constexpr int32_t kFewWorks = 4;  ///< as of a model with few KV heads, or one on several GPUs
+inline constexpr int32_t kFewFill = 64;
+inline constexpr int32_t kLeastFewSplit = 16;
+inline constexpr int32_t kMostFewSplits = 32;  ///< more would allow fewer sequences: launches count states in 16 bits
 
 /// Most splits of a tile of a sequence that has `works` > 0 tiles, counted for each head tile, of at most `blocks` KV
-/// blocks.
+/// blocks. More works or fewer blocks never give more splits.
 ATTNBENCH_HD constexpr int32_t most_fixed_splits(int32_t works, int32_t blocks) {
-  const int32_t of_works = kFixedWorks / works;
-  const int32_t of_blocks = blocks / kLeastFixedSplit;
-  return of_works < of_blocks ? of_works : of_blocks;
+  const auto least = [](int32_t a, int32_t b) { return a < b ? a : b; };
+  const int32_t splits = least(kFixedWorks / works, blocks / kLeastFixedSplit);
+  if (works > kFewWorks) return splits;
+  const int32_t of_few = least(least(kFewFill / works, kMostFewSplits), blocks / kLeastFewSplit);
+  return splits > of_few ? splits : of_few;
 }
 
 /// Splits of a sequence whose last tile has `blocks` KV blocks; 1 if it has none.

@@ -1,0 +1,15 @@
+// Which known mistakes a case shows: a right result of such a case speaks against them.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "harness/cases/case.h"
+
+namespace attnbench {
+
+/// The texts of those mistakes (suspects.h) by which an attention case would surely be wrong: of softmax_scale, and of
+/// which keys a query sees. Others are left out, because a case may hide them: a softcap far above all scores.
+std::set<std::string> shown_mistakes(const Case& c);
+
+}  // namespace attnbench
