@@ -38,7 +38,7 @@ struct CoverCounts {
 
 struct Expansion {
   std::vector<Case> cases;
-  int64_t duplicates = 0;  ///< cases dropped because one with the same id came before
+  std::vector<std::string> duplicates;  ///< ids of cases dropped because one with the same id came before
   int64_t excluded = 0;
   CoverCounts cover;
   /// Keys of a sweep that change none of its cases, and lines of traces that were skipped, with their places.

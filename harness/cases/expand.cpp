@@ -460,7 +460,7 @@ Expansion expand(const SweepFile& file) {
       params = normalised(std::move(params));
       std::string id = case_id(params);
       if (!seen.insert(id).second) {
-        if (sweep.cover.is_product()) ++out.duplicates;  // rows of a cover may be one problem
+        if (sweep.cover.is_product()) out.duplicates.push_back(id);  // rows of a cover may be one problem
         return false;
       }
       if ((sequences += params.seqs.size()) > kMaxSequences) {

@@ -98,13 +98,14 @@ void refuse_overrides(const std::string& path, const CaseOptions& o) {
 }
 
 /// "; --filter 'decode' looks in ids, such as ...": also whether it is the name of a sweep, and its ids.
-std::string filter_note(const std::string& filter, const std::regex& re, const std::vector<Case>& cases) {
+std::string filter_note(const std::string& filter, const std::regex& re, const std::vector<Case>& cases,
+                        bool overridden) {
   if (cases.empty()) return "";
   const auto of_sweep =
       std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return std::regex_search(c.sweep, re); });
   if (of_sweep == cases.end()) {
-    return fmt::format("; --filter looks in ids, such as {} (attnbench list prints them all)",
-                       one_line(cases.front().id));
+    return fmt::format("; --filter looks in ids{}, such as {} (attnbench list prints them all)",
+                       overridden ? " as --set makes them" : "", one_line(cases.front().id));
   }
   return fmt::format(
       "; --filter '{}' is found in the name of sweep '{}', but it looks in ids alone: give a part that the ids of "
@@ -197,7 +198,7 @@ Cases load_cases(const CaseOptions& o) {
   std::unordered_set<std::string> seen;
   const auto keep = [&](Case c) {
     if (!seen.insert(c.id).second) {
-      ++out.duplicates;
+      out.duplicates.push_back(c.id);
       return;
     }
     c.overridden = !o.overrides.empty();
@@ -214,7 +215,7 @@ Cases load_cases(const CaseOptions& o) {
     for (const std::string& note : e.idle_exclusions) {
       if (o.overrides.empty() && !in_gate()) std::cerr << note << "\n";
     }
-    out.duplicates += e.duplicates;
+    out.duplicates.insert(out.duplicates.end(), e.duplicates.begin(), e.duplicates.end());
     out.excluded += e.excluded;
     out.cover.add(e.cover);
     for (Case& c : e.cases) keep(std::move(c));
@@ -255,7 +256,7 @@ Cases load_cases(const CaseOptions& o) {
   if (!o.filter.empty()) {
     try {
       const std::regex re(o.filter);
-      out.filter_note = filter_note(o.filter, re, out.cases);
+      out.filter_note = filter_note(o.filter, re, out.cases, !o.overrides.empty());
       const auto dropped = std::remove_if(out.cases.begin(), out.cases.end(),
                                           [&](const Case& c) { return !std::regex_search(c.id, re); });
       out.filtered = out.cases.end() - dropped;
@@ -281,8 +282,10 @@ void say_nothing_matched(const Cases& cases) {
 }
 
 void say_duplicates(const Cases& cases) {
-  if (cases.duplicates > 0)
-    std::cerr << fmt::format("{} dropped\n", counted(cases.duplicates, "duplicate case"));
+  const auto n = std::ssize(cases.duplicates);
+  if (n == 0) return;
+  std::cerr << fmt::format("{} dropped{} {}\n", counted(n, "duplicate case"), n == 1 ? ":" : ", such as",
+                           one_line(cases.duplicates.front()));
 }
 
 }  // namespace attnbench::cli

@@ -31,9 +31,9 @@ struct Cases {
   std::string name;    ///< of the configuration, or of all joined by "+"
   std::string kernel;  ///< kernel of a --case "id/kernel"
   std::vector<Case> cases;
-  std::vector<std::string> check;  ///< checks of the file, or of the files if they agree
-  std::string check_conflict;      ///< which files disagree; empty if none do
-  int64_t duplicates = 0;
+  std::vector<std::string> check;       ///< checks of the file, or of the files if they agree
+  std::string check_conflict;           ///< which files disagree; empty if none do
+  std::vector<std::string> duplicates;  ///< ids of cases that were dropped because another one has the same
   int64_t excluded = 0;
   CoverCounts cover;
   int64_t filtered = 0;
@@ -58,7 +58,7 @@ Cases load_cases(const CaseOptions& options);
 /// Says on stderr that no case is left, and why.
 void say_nothing_matched(const Cases& cases);
 
-/// Says on stderr how many cases were dropped because another one has their id.
+/// Says on stderr how many cases were dropped because another one has their id, and names one.
 void say_duplicates(const Cases& cases);
 
 }  // namespace attnbench::cli

@@ -36,6 +36,22 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+/// "; attnbench run, list and gate have it": other commands with this option; empty if none has it.
+std::string elsewhere(const CLI::App& command, const std::string& option) {
+  std::vector<std::string> names;
+  if (command.get_parent() != nullptr) {
+    for (const CLI::App* other :
+         command.get_parent()->get_subcommands([](const CLI::App*) { return true; })) {
+      if (other->get_option_no_throw(option) != nullptr) names.push_back(other->get_name());
+    }
+  }
+  if (names.empty()) return "";
+  const std::string last = names.back();
+  names.pop_back();
+  return fmt::format("; attnbench {}{}{} {} it", fmt::join(names, ", "), names.empty() ? "" : " and ", last,
+                     names.empty() ? "has" : "have");
+}
+
 /// What is wrong with the first word that the command cannot use. `called`: "attnbench run".
 std::string unexpected(const CLI::App& command, const std::string& called,
                        const std::vector<std::string>& words) {
@@ -52,8 +68,11 @@ std::string unexpected(const CLI::App& command, const std::string& called,
     return fmt::format("option '{0}' stands before the command; write '{1} {0} ...'", option, called);
   const bool letter = option.size() == 2;  // near every other letter
   const std::string near = letter ? "" : did_you_mean(option, known);
+  const bool to_file = option == "-o" || option == "--out" || option == "--output";
   return fmt::format("unknown option '{}'{}", option,
-                     near.empty() ? "" : "; " + near.substr(0, near.size() - 1));
+                     !near.empty() ? "; " + near.substr(0, near.size() - 1)
+                     : to_file     ? "; it prints to stdout: > FILE"
+                                   : elsewhere(command, option));
 }
 
 /// Reports an error of CLI11 in the style of all other errors.

@@ -173,7 +173,7 @@ void keep_earlier_run(const fs::path& dir) {
       dir.string(), kept.filename().string());
 }
 
-void keep_earlier_comparison(const fs::path& dir) {
+void keep_earlier_comparison(const fs::path& dir, bool quiet) {
   std::vector<std::string> kept;
   for (const auto& [format, name] : kGateReports) {
     std::error_code ec;
@@ -184,9 +184,20 @@ void keep_earlier_comparison(const fs::path& dir) {
     move_to(dir / name, to);
     kept.push_back(to.filename().string());
   }
-  if (kept.empty()) return;
-  std::cerr << fmt::format("note: {} held an earlier gate; its reports are kept as {}\n", dir.string(),
-                           fmt::join(kept, ", "));
+  static const std::regex turn("[0-9]+-(base|new)([.]txt)?");
+  std::vector<fs::path> turns;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (std::regex_match(entry.path().filename().string(), turn)) turns.push_back(entry.path());
+  }
+  if (!turns.empty()) {
+    const fs::path to = free_name(dir, "turns", "previous");
+    make_folder(to);
+    for (const fs::path& path : turns) move_to(path, to / path.filename());
+    kept.push_back(to.filename().string() + "/");
+  }
+  if (kept.empty() || quiet) return;
+  std::cerr << fmt::format("note: {} held an earlier gate; its reports and turns are kept as {}\n",
+                           dir.string(), fmt::join(kept, ", "));
 }
 
 void check_resume(const std::string& resume, const std::string& out, const CaseOptions& cases) {

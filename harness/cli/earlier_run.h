@@ -19,10 +19,10 @@ namespace attnbench::cli {
 /// it cannot be done.
 void keep_earlier_run(const std::filesystem::path& dir);
 
-/// Renames the reports of an earlier gate in DIR, so that none of them lies beside those of the next one:
-/// compare.json becomes compare.previous.json, and so on. Reports this on stderr. Throws FileError if it cannot
-/// be done.
-void keep_earlier_comparison(const std::filesystem::path& dir);
+/// Moves what an earlier gate left in DIR, so that none of it lies beside what the next one writes: compare.json becomes
+/// compare.previous.json, and so on; the turns go to the folder turns.previous. Reports this on stderr, unless quiet.
+/// Throws FileError if it cannot be done.
+void keep_earlier_comparison(const std::filesystem::path& dir, bool quiet);
 
 /// The reports of a gate: the word of --format, and the file in the gate's folder.
 inline constexpr std::pair<const char*, const char*> kGateReports[] = {

@@ -125,6 +125,20 @@ std::vector<std::string> kernel_names(const LoadedPlugin& plugin) {
   return {names.begin(), names.end()};
 }
 
+/// A gate of plug-ins judges their kernels, not the built-in ones, whose times it would compare too.
+void choose_kernels_of_plugins(GateOptions& o, const Program& program) {
+  if (!o.kernels.empty() || program.plugins.empty() || !o.against_plugin.empty()) return;
+  std::set<std::string> names;
+  for (const LoadedPlugin& plugin : program.plugins) {
+    for (const std::string& name : kernel_names(plugin)) names.insert(name);
+  }
+  o.kernels.assign(names.begin(), names.end());
+  if (!o.quiet) {
+    std::cerr << fmt::format("gate: note: only the kernels of plug-ins run: {} (--kernel names others)\n",
+                             fmt::join(o.kernels, ", "));
+  }
+}
+
 /// Makes the new side run the kernels of --plugin. Returns the options of the other side, which runs those of
 /// --against-plugin.
 GateOptions with_other_plugin(GateOptions& o, const Program& program) {
@@ -246,7 +260,7 @@ class Gate {
         runs_(folder_of(o), gate_settings(o), !o.resume.empty(), o.quiet),
         fresh_side_(std::move(fresh)),
         base_side_(std::move(base)) {
-    if (o.resume.empty()) keep_earlier_comparison(runs_.dir());
+    if (o.resume.empty()) keep_earlier_comparison(runs_.dir(), o.quiet);
   }
 
   int calibrate_and_store() {
@@ -453,6 +467,7 @@ int gate(GateOptions o, const Program& program) {
   check_paths(o);
   say_if_busy_for_later(o, program);
   say_duplicates(load_cases(o.cases));  // the runs do not: each would say the same
+  choose_kernels_of_plugins(o, program);
   const std::optional<GateOptions> other =
       o.against_plugin.empty() ? std::nullopt : std::optional(with_other_plugin(o, program));
   const Side fresh{"new", program_file(), run_arguments(o, o.kernels)};

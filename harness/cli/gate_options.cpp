@@ -186,7 +186,8 @@ void add_gate(CLI::App& app, Program& program) {
   add_sides(*command, o);
   add_counts(*command, o);
   o->compare.add(*command);
-  add_kernel_option(*command, o->kernels, "Only these kernels, comma-separated");
+  add_kernel_option(*command, o->kernels,
+                    "Only these kernels, comma-separated (default: those of --plugin and --peers, else all)");
   add_plugin_option(*command, program);
   add_peers_option(*command, program);
   add_forwarded(*command, o);

@@ -233,10 +233,10 @@ int list(const ListOptions& o, const Program& program) {
       totals.skipped > 0 ? fmt::format("; {} will be skipped here", counted(totals.skipped, "case")) : "";
   std::cout << fmt::format(
       "{} ({} excluded, {} dropped, {} filtered out), {} on {}{}; largest {}; {}, with --no-time {}{}\n",
-      counted(std::ssize(cases.cases), "case"), cases.excluded, counted(cases.duplicates, "duplicate"),
-      cases.filtered, counted(totals.runs, "run"), device_kind_name(kind), skipped,
-      quantity(totals.largest, "B"), duration(totals.seconds.check + totals.seconds.time),
-      duration(totals.seconds.check),
+      counted(std::ssize(cases.cases), "case"), cases.excluded,
+      counted(std::ssize(cases.duplicates), "duplicate"), cases.filtered, counted(totals.runs, "run"),
+      device_kind_name(kind), skipped, quantity(totals.largest, "B"),
+      duration(totals.seconds.check + totals.seconds.time), duration(totals.seconds.check),
       program.plugins.empty() ? "" : ", if the plug-in is as fast as the built-in kernels");
   for (const auto& [group, r] : totals.refused)
     std::cout << fmt::format("{} will refuse {}: {}\n", one_line(group.first), counted(r.cases, "case"),

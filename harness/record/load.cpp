@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -320,7 +321,7 @@ void parse_whole(const std::string& text, ResultSet& set) {
     if (find_member(root, "rows") != nullptr && find_member(root, "exit_code") != nullptr)
       at.fail(
           "the outcome of a comparison, not results: give the results that it compared (of a gate, one of its "
-          "turns: the folder 1-new or 2-new beside this file)");
+          "turns: a folder N-base or N-new beside this file)");
     at.fail("not a results file: it has no list 'benchmarks'");
   }
   if (const json* context = find_member(root, "context")) {
@@ -415,16 +416,16 @@ namespace {
 /// ": g/1-base, g/2-new": the folders in DIR that hold a turn's results; empty if there are none. 0-new holds
 /// none: that run only asked for the device.
 std::string runs_below(const fs::path& dir) {
-  std::vector<std::string> runs;
+  std::map<std::pair<int, std::string>, std::string> runs;  // in the order of the turns: 9-new before 10-base
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(dir, ec)) {
-    const bool turn = !entry.path().filename().string().starts_with("0-");
-    if (turn && fs::exists(entry.path() / "results.json", ec)) runs.push_back(entry.path().string());
+    const std::string name = entry.path().filename().string();
+    const int turn = std::atoi(name.c_str());
+    if (turn > 0 && fs::exists(entry.path() / "results.json", ec)) runs[{turn, name}] = entry.path().string();
   }
-  std::sort(runs.begin(), runs.end(), [](const std::string& a, const std::string& b) {
-    return std::pair(a.size(), a) < std::pair(b.size(), b);  // 9-new before 10-new
-  });
-  return runs.empty() ? "" : fmt::format(": {}", fmt::join(runs, ", "));
+  std::vector<std::string> paths;
+  for (const auto& [turn, path] : runs) paths.push_back(path);
+  return paths.empty() ? "" : fmt::format(": {}", fmt::join(paths, ", "));
 }
 
 }  // namespace

@@ -138,6 +138,16 @@ std::string left_out_text(const CompareResult& result) {
       rows, rows == 1 ? "" : "s", base, base == 1 ? "" : "s", fresh);
 }
 
+/// Says that no case is on both sides; empty if one is.
+std::string nothing_in_common_text(const CompareResult& result) {
+  const bool all = std::all_of(result.rows.begin(), result.rows.end(), [](const CompareRow& r) {
+    return r.change == Change::kMissingNew || r.change == Change::kMissingBase;
+  });
+  const bool both = result.count(Change::kMissingNew) > 0 && result.count(Change::kMissingBase) > 0;
+  return all && both ? "no case is on both sides: were they run with the same CONFIG, --set and --kernel?"
+                     : "";
+}
+
 /// Says what the intervals leave out where slower or faster rests on one run a side; empty if nothing does.
 std::string one_run_text(const CompareResult& result) {
   const bool any = std::any_of(result.rows.begin(), result.rows.end(), [](const CompareRow& r) {
@@ -234,8 +244,8 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
   out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
-  for (const std::string& note : {change_footnote(result), one_run_text(result), left_out_text(result),
-                                  untimed_text(result)}) {
+  for (const std::string& note : {nothing_in_common_text(result), change_footnote(result),
+                                  one_run_text(result), left_out_text(result), untimed_text(result)}) {
     if (!note.empty()) out << note << '\n';
   }
   if (const std::string means = sweep_means(result); !means.empty()) out << means << '\n';
@@ -265,7 +275,8 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
     out << " |\n";
   }
   for (const std::string& more : shown.left_out) out << "\n" << markdown_text(more) << "\n";
-  for (const std::string& note : {change_footnote(result), one_run_text(result), left_out_text(result)}) {
+  for (const std::string& note : {nothing_in_common_text(result), change_footnote(result),
+                                  one_run_text(result), left_out_text(result)}) {
     if (!note.empty()) out << "\n" << markdown_text(note) << "\n";
   }
 }

@@ -157,9 +157,9 @@ struct MistakeCount {
   std::map<std::string, std::set<std::size_t>> beside;  ///< cases by the other mistake
 
   const std::string& commonest() const {
-    return std::max_element(texts.begin(), texts.end(), [](const auto& a, const auto& b) {
-             return a.second < b.second;
-           })->first;
+    return std::max_element(texts.begin(), texts.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; })
+        ->first;
   }
   std::string text() const { return commonest() + (texts.size() > 1 ? ", with other numbers in some" : ""); }
   /// Greater for a likelier mistake. One that is no case's only clue may be a guess that a few rows cannot tell apart.

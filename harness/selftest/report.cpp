@@ -150,6 +150,9 @@ Json sensitivity_to_json(const RunContext& context, const Kernel& kernel,
 std::string selftest_summary(const SelftestResult& result) {
   const int64_t caught = result.count(Outcome::kCaught);
   const int64_t applied = static_cast<int64_t>(result.faults.size()) - result.count(Outcome::kNotApplicable);
+  if (result.faults.empty()) {
+    return fmt::format("{} clean runs, {} failed", result.clean.runs, result.clean.failures.size());
+  }
   return fmt::format(
       "{} of {} faults caught ({} more not applicable, listed in the report); {} clean runs, {} failed",
       caught, applied, result.count(Outcome::kNotApplicable), result.clean.runs,

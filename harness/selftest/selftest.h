@@ -92,7 +92,8 @@ struct SelftestResult {
   int exit_code() const;
 };
 
-/// All steps for the chosen kernels and faults, and for the cases that these faults use.
+/// All steps for the chosen kernels and faults, and for the cases that these faults use. For each kernel, the clean runs
+/// come first.
 std::vector<SelftestStep> plan_selftest(KernelTable table, DeviceKind device, const SelftestOptions& options);
 
 /// The `attnbench run` line of a clean step.
@@ -107,7 +108,8 @@ StepResult run_step(const SelftestStep& step, Device& device,
                     const std::function<void(const std::string& id)>& before);
 
 /// Runs steps with `run` until all are done, `options.stop` returns true, or `run` throws DeviceError because
-/// no further step can run.
+/// no further step can run. Faults on a kernel that was wrong in a clean run are left out: they would be caught by its own
+/// mistake.
 SelftestResult run_selftest(const std::vector<SelftestStep>& steps,
                             const std::function<StepResult(const SelftestStep&)>& run,
                             const SelftestOptions& options);

@@ -349,7 +349,9 @@ class Suspects {
     for (const SeqLen& s : p_.seqs) longest = std::max(longest, s.k);
     enum class But { kNone, kTheFirst, kTheLast };
     const auto left_out = [&](const char* which, const KeyTile& t, int place, But but = But::kNone) {
-      const char* rest = but == But::kTheFirst ? " but the first" : but == But::kTheLast ? " but the last" : "";
+      const char* rest = but == But::kTheFirst  ? " but the first"
+                         : but == But::kTheLast ? " but the last"
+                                                : "";
       problem(fmt::format("the {} key of each {}{} is left out", which, t.text(), rest),
               [t, place, but, &p = p_](reference::Problem& x) {
                 x.sees = [t, place, but, &p, right = x.sees](int seq, int pos, int head, int64_t key) {

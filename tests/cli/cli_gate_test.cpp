@@ -117,7 +117,7 @@ TEST_F(CliGate, DuplicatesAreSaidOnce) {
   const std::string file =
       scratch_.write("twice.yaml", "name: t\nsweeps: [{batch: [2q7, q7_q7], heads: 2, head_dim: 8}]\n");
   const Outcome o = gate({"--against", ATTNBENCH_PROGRAM, "--kernel", "cpu"}, file);
-  const std::string text = "1 duplicate case dropped";
+  const std::string text = "1 duplicate case dropped: attention/packed/bf16/h2-2/d8/full/2q7\n";
   const std::size_t first = o.err.find(text);
   ASSERT_NE(first, std::string::npos) << o.err;
   EXPECT_EQ(o.err.find(text, first + 1), std::string::npos) << o.err;
@@ -128,9 +128,13 @@ TEST_F(CliGate, ReportsOfAnEarlierGateAreKeptAside) {
   ASSERT_EQ(gate({"--baseline", baseline_, "--kernel", "cpu", "--format", "md"}).exit_code, 0);
   const std::filesystem::path dir = scratch_.dir() / "g";
   const std::string first_json = read_text(dir / "compare.json"), first_md = read_text(dir / "compare.md");
+  const std::string first_turn = read_text(dir / "1-new" / "results.json");
   const Outcome o = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});
-  EXPECT_THAT(o.err, HasSubstr("note: g held an earlier gate; its reports are kept as "
-                               "compare.previous.json, compare.previous.md\n"));
+  // The turns of the baseline are in turns.previous.
+  EXPECT_EQ(read_text(dir / "turns.2.previous" / "1-new" / "results.json"), first_turn);
+  EXPECT_NE(read_text(dir / "1-new" / "results.json"), first_turn);
+  EXPECT_THAT(o.err, HasSubstr("note: g held an earlier gate; its reports and turns are kept as "
+                               "compare.previous.json, compare.previous.md, turns.2.previous/\n"));
   EXPECT_FALSE(std::filesystem::exists(dir / "compare.md")) << "that of the first gate beside new files";
   EXPECT_EQ(read_text(dir / "compare.previous.json"), first_json);
   EXPECT_EQ(read_text(dir / "compare.previous.md"), first_md);

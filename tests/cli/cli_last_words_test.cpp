@@ -180,7 +180,7 @@ TEST(CliLastWords, SelftestInProcessNamesTheFault) {
   const Outcome o = selftest(scratch, {"--in-process"});
   EXPECT_EQ(o.exit_code, 5);
   EXPECT_THAT(o.err, ContainsRegex(
-                         "signal 11 .Segmentation fault. in launch of example, selftest mask/causal[a-z_]* "
+                         "signal 11 .Segmentation fault. in launch of example, selftest clean .* "
                          "on example, case attention/.*; without --in-process it is the error of one step"));
 }
 
@@ -189,10 +189,9 @@ TEST(CliLastWords, SelftestGivesUpAKernelThatHangs) {
   const Ends ends("launch hang", "8");
   const Outcome o = selftest(scratch, {"--timeout", kSanitized ? "5" : "1"});
   EXPECT_EQ(o.exit_code, 5);
-  EXPECT_THAT(o.err, AllOf(ContainsRegex("error +mask/causal[a-z_]* on example: no result within [15] s"),
-                           HasSubstr("not begun, since 3 steps gave no result")));
+  EXPECT_THAT(o.err, HasSubstr("not begun, since 3 steps gave no result"));
   const json result = read_json(scratch.dir() / "out" / "selftest.json");
-  EXPECT_EQ(result["summary"]["errors"], 3);
+  EXPECT_EQ(result["clean"]["alarms"].size(), 3u);
   EXPECT_THAT(result["unfinished"].get<std::string>(), HasSubstr("steps were done"));
 }
 

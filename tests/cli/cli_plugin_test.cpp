@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <regex>
 
-#include <regex>
 #include "harness/device/sanitized.h"
 #include "kernels/contract/kernel.h"
 #include "tests/cli/program.h"
@@ -312,6 +311,19 @@ struct Mistake {
   int exit_code;
   std::string says;
 };
+
+TEST(CliPlugin, TheGateJudgesNoBuiltInKernelBesideIt) {
+  const Scratch scratch;
+  const std::string baseline = scratch.path("b.json");
+  const Outcome o =
+      run_attnbench(scratch, {"gate", "--case", kCase, "--device", "cpu", "--plugin", plugin("example"),
+                              "--no-time", "--baseline", baseline, "--update-baseline", "--out", "g"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.err, HasSubstr("note: only the kernels of plug-ins run: example (--kernel names others)\n"));
+  const json runs = read_json(baseline)["benchmarks"];
+  ASSERT_FALSE(runs.empty());
+  for (const json& run : runs) EXPECT_THAT(run["name"].get<std::string>(), HasSubstr("/example"));
+}
 
 TEST(CliPlugin, EachMistakeIsOneSentenceWithItsMend) {
   const Scratch scratch;

@@ -140,7 +140,8 @@ TEST(FixedSplits, CoverEveryBlockAndFillAtMostOneRound) {
       ASSERT_GE(d.splits * d.length, blocks);
       ASSERT_LE(most_fixed_splits(works + 1, blocks), most_fixed_splits(works, blocks));
       ASSERT_LE(most_fixed_splits(works, blocks), most_fixed_splits(works, blocks + 1));
-      ASSERT_TRUE(d.splits == 1 || ((d.splits - 1) * d.length < blocks && d.length >= (works > kFewWorks ? kLeastFixedSplit : kLeastFewSplit)));
+      ASSERT_TRUE(d.splits == 1 || ((d.splits - 1) * d.length < blocks &&
+                                    d.length >= (works > kFewWorks ? kLeastFixedSplit : kLeastFewSplit)));
     }
   }
 }

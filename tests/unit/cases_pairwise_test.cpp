@@ -140,7 +140,7 @@ TEST(Pairwise, ASweepCoversItsPairsWithoutItsContradictions) {
   EXPECT_THAT(e.cover.impossible, ElementsAre(HasSubstr("batch: q40s9 with mask: causal")));
   EXPECT_THAT(e.cover.indifferent, ElementsAre(HasSubstr("kv: packed with block_size: 16"),
                                                HasSubstr("kv: packed with block_size: 64")));
-  EXPECT_EQ(e.duplicates, 0);
+  EXPECT_THAT(e.duplicates, testing::IsEmpty());
 }
 
 }  // namespace

@@ -169,6 +169,18 @@ TEST(ReportComparison, OneRunASideIsSaidBesideADecision) {
   EXPECT_THAT(tables(calibrated), not_said);
 }
 
+TEST(ReportComparison, SidesWithoutACommonCaseAreSaid) {
+  const auto text_of = [](const ResultSet& base, const ResultSet& fresh) {
+    std::ostringstream text;
+    print_compare(text, compare_results(base, fresh, {}), {});
+    return text.str();
+  };
+  const LoadedResult a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
+  EXPECT_THAT(text_of(set_of({a}), set_of({b})), HasSubstr("no case is on both sides"));
+  EXPECT_THAT(text_of(set_of({a, b}), set_of({b})), Not(HasSubstr("no case is on both sides")));
+  EXPECT_THAT(text_of(set_of({a}), set_of({})), Not(HasSubstr("no case is on both sides")));
+}
+
 TEST(ReportComparison, CasesOfOneSideAloneAreCountedBySweep) {
   const auto missing = [](int cases, int other) {
     std::vector<LoadedResult> base = {sampled("both", 100, 0.002, 40, 1)};

@@ -96,7 +96,8 @@ TEST(ReportFailures, RightCasesSpeakAgainstAMistakeThatTheyWouldShow) {
   for (Record& r : records) {
     if (r.status == Status::kFail) r.check->clues.push_back("looks like: " + page + " (4 wrong rows tried)");
   }
-  EXPECT_THAT(failure_patterns(records), ElementsAre(trait, "cuda_simt: 3 of 3 wrong cases look like: " + page));
+  EXPECT_THAT(failure_patterns(records),
+              ElementsAre(trait, "cuda_simt: 3 of 3 wrong cases look like: " + page));
 }
 
 TEST(ReportFailures, CasesThatNoMistakeCanShowAreNoEvidence) {

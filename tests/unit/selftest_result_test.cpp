@@ -86,17 +86,45 @@ TEST(SelftestResult, AKernelThatIsWrongWithoutAFaultIsSaidSo) {
   const CleanFailure wrong{"mine", "O is biased", "attnbench run A", ""};
   const CleanFailure copied{"mine", "O is\nNaN", "attnbench run B", "its inputs copied to other memory"};
   r.clean.failures = {wrong, copied, wrong, {"other", "LSE is NaN", "attnbench run C", ""}};
-  EXPECT_EQ(r.clean_text(),
-            "mine is wrong without any fault, in 2 clean runs: make `attnbench run` pass first\n"
-            "  the first: O is biased\n  reproduce: attnbench run A\n"
-            "mine passes, but fails with its inputs copied to other memory, in 1 clean run: a false alarm of "
-            "the checks, or a kernel that depends on addresses\n"
-            "  O is NaN\n  reproduce: attnbench run B\n"
-            "other is wrong without any fault, in 1 clean run: make `attnbench run` pass first\n"
-            "  LSE is NaN\n  reproduce: attnbench run C\n");
+  EXPECT_EQ(
+      r.clean_text(),
+      "mine is wrong without any fault, in 2 clean runs, so no fault was put into it: make `attnbench run` pass first\n"
+      "  the first: O is biased\n  reproduce: attnbench run A\n"
+      "mine passes, but fails with its inputs copied to other memory, in 1 clean run: a false alarm of "
+      "the checks, or a kernel that depends on addresses\n"
+      "  O is NaN\n  reproduce: attnbench run B\n"
+      "other is wrong without any fault, in 1 clean run, so no fault was put into it: make `attnbench run` pass first\n"
+      "  LSE is NaN\n  reproduce: attnbench run C\n");
   EXPECT_THAT(selftest_summary(r), HasSubstr("7 clean runs, 4 failed"));
   EXPECT_EQ(selftest_to_json({}, r)["clean"]["alarms"][1],
             "with its inputs copied to other memory: attnbench run B: O is\nNaN");
+}
+
+TEST(SelftestResult, NoFaultIsPutIntoAKernelThatIsWrongByItself) {
+  const Kernel wrong{.name = "wrong"}, right{.name = "right"}, crashes{.name = "crashes"};
+  std::vector<SelftestStep> steps;
+  for (const Kernel* k : {&wrong, &right, &crashes}) {
+    steps.push_back({k, "", "{batch: q5}", 1});
+    steps.push_back({k, "mask/causal_ignored", "", 1});
+  }
+  const auto run = [&](const SelftestStep& step) {
+    StepResult r;
+    if (!step.fault.empty()) {
+      r.fault.emplace();
+      r.fault->kernel = step.kernel->name;
+    } else if (step.kernel != &right) {
+      r.clean.failures = {{step.kernel->name, "O is NaN", "attnbench run", ""}};
+      r.clean.errors = step.kernel == &crashes;
+    }
+    return r;
+  };
+  const SelftestResult result = run_selftest(steps, run, {});
+  ASSERT_EQ(result.faults.size(), 2u);
+  EXPECT_EQ(result.faults[0].kernel, "right");
+  EXPECT_EQ(result.faults[1].kernel, "crashes") << "it may be right in other cases";
+  EXPECT_THAT(result.clean_text(),
+              HasSubstr("wrong is wrong without any fault, in 1 clean run, so no fault"));
+  EXPECT_THAT(result.clean_text(), HasSubstr("crashes is wrong without any fault, in 1 clean run: make"));
 }
 
 TEST(Faults, HaveNamesOfTheirOwnAndCases) {

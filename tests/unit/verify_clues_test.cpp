@@ -382,10 +382,11 @@ TEST(Clues, ARareLengthTellsMistakesApart) {
               ElementsAre(StartsWith("looks like: keys behind the last whole page (or tile) of 16")));
   EXPECT_THAT(clues(c, drop_last()), Each(Not(HasSubstr("told apart"))));
   c.params.seqs.pop_back();
-  EXPECT_THAT(causes(c, drop_last()),
-              ElementsAre(StartsWith("looks like: the last key of each sequence is left out"),
-                          StartsWith("looks like: keys behind the last whole page (or tile) of 16"),
-                          StartsWith("looks like: the first key of each page (or tile) of 16 but the first")));
+  EXPECT_THAT(
+      causes(c, drop_last()),
+      ElementsAre(StartsWith("looks like: the last key of each sequence is left out"),
+                  StartsWith("looks like: keys behind the last whole page (or tile) of 16"),
+                  StartsWith("looks like: the first key of each page (or tile) of 16 but the first")));
   EXPECT_THAT(clues(c, drop_last()),
               Contains(StartsWith("these 3 mistakes cannot be told apart on these rows")));
 }
