@@ -124,9 +124,9 @@ TEST(FixedSplits, FollowFromASequenceAlone) {
   EXPECT_EQ(fixed_splits(8, 64), 2);
   EXPECT_EQ(fixed_splits(8, 100), 3);  // of at most 34 KV blocks
   EXPECT_EQ(fixed_splits(4, 64), 4) << "few works leave multiprocessors free";
-  EXPECT_EQ(fixed_splits(4, 512), 16);
+  EXPECT_EQ(fixed_splits(4, 512), 32);
   EXPECT_EQ(fixed_splits(4, 1024), 32);
-  EXPECT_EQ(fixed_splits(1, 800), 32);
+  EXPECT_EQ(fixed_splits(1, 2048), 64);
   EXPECT_EQ(fixed_splits(5, 63), 1);
   EXPECT_EQ(fixed_splits(0, 512), 1);  // no queries
   EXPECT_EQ(fixed_division(2, 4, 512).splits, 16) << "head tiles count as tiles do";

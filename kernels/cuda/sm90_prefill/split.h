@@ -67,12 +67,11 @@ ATTNBENCH_HD constexpr SplitChoice best_split(float works, int32_t longest, int3
 
 /// sm90_prefill_fixed splits a sequence by its own lengths alone: its works fill at most kFixedWorks multiprocessors,
 /// whatever GPU runs. Its splits are meant to have at least kLeastFixedSplit KV blocks; those of a sequence of few works,
-/// which leaves most multiprocessors free, kLeastFewSplit, until its works fill kFewFill of them or a tile has
-/// kMostFewSplits. Only the last split may have fewer.
+/// which leaves most multiprocessors free, kLeastFewSplit, as long as a tile has at most kMostFewSplits. Only the last
+/// split may have fewer.
 inline constexpr int32_t kFixedWorks = 132;
 inline constexpr int32_t kLeastFixedSplit = 32;
 inline constexpr int32_t kFewWorks = 4;  ///< as of a model with few KV heads, or one on several GPUs
-inline constexpr int32_t kFewFill = 64;
 inline constexpr int32_t kLeastFewSplit = 16;
 inline constexpr int32_t kMostFewSplits =
     32;  ///< more would allow fewer sequences: launches count states in 16 bits
@@ -82,8 +81,7 @@ inline constexpr int32_t kMostFewSplits =
 ATTNBENCH_HD constexpr int32_t most_fixed_splits(int32_t works, int32_t blocks) {
   const auto least = [](int32_t a, int32_t b) { return a < b ? a : b; };
   const int32_t splits = least(kFixedWorks / works, blocks / kLeastFixedSplit);
-  if (works > kFewWorks) return splits;
-  const int32_t of_few = least(least(kFewFill / works, kMostFewSplits), blocks / kLeastFewSplit);
+  const int32_t of_few = works > kFewWorks ? 0 : least(kMostFewSplits, blocks / kLeastFewSplit);
   return splits > of_few ? splits : of_few;
 }
 
