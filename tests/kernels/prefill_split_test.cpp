@@ -127,7 +127,7 @@ TEST(FixedSplits, FollowFromASequenceAlone) {
   EXPECT_EQ(fixed_splits(4, 512), 32);
   EXPECT_EQ(fixed_splits(4, 1024), 32);
   EXPECT_EQ(fixed_splits(1, 2048), 64);
-  EXPECT_EQ(fixed_splits(5, 63), 1);
+  EXPECT_EQ(fixed_splits(4, 63), 1) << "no list for launches of fewer than 64 KV blocks";
   EXPECT_EQ(fixed_splits(0, 512), 1);  // no queries
   EXPECT_EQ(fixed_division(2, 4, 512).splits, 16) << "head tiles count as tiles do";
 }

@@ -169,8 +169,16 @@ TEST_F(FixedPrefillOf, TilesOfLongKeysAreThoseThatSplit) {
       p.max_seqlen_k = n;
     };
   };
-  EXPECT_EQ(tile(8, 4000, keys(4000)).rows, 192) << "wide";
-  EXPECT_EQ(tile(8, 4000, keys(9000)).rows, 128);
+  for (const int n : {4000, 9000}) {
+    EXPECT_EQ(tile(8, 4000, keys(n)).rows, 192) << "wide";
+    EXPECT_EQ(tile(8, 16, keys(n)).rows, 128);
+  }
+  const auto groups_of_13 = [&](AttentionParams& p) {
+    keys(9000)(p);
+    p.num_heads_kv = 2;
+    p.num_heads_q = 26;
+  };
+  EXPECT_EQ(tile(8, 4000, groups_of_13).rows, 128) << "wide tiles would pack other heads than splits count";
 }
 
 /// Each kernel that shares its checks with others.

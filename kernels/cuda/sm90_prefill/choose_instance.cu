@@ -82,6 +82,18 @@ int32_t most_splits_of_launch(const Instance& instance, const AttentionParams& p
   return most_fixed_splits(num_head_tiles(instance, p), blocks);
 }
 
+/// Whether a wide instance pays (kWideRows).
+bool has_many_rows(const AttentionParams& p) {
+  return p.total_q * p.num_heads_q >= kWideRows &&
+         (!p.causal || int64_t{p.max_seqlen_q} * (p.num_heads_q / p.num_heads_kv) >= kWideSequenceRows);
+}
+
+/// Whether tiles of the listed `instance` pack as many heads as those by which works are counted (division_tokens).
+bool packs_as_counted(const Instance& instance, const AttentionParams& p) {
+  return !instance.wide || heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m) ==
+                               heads_per_tile(p.num_heads_q, p.num_heads_kv, kNarrowTileRows);
+}
+
 }  // namespace
 
 const Instance* find_instance(const AttentionParams& p, bool one_level, int multiprocessors) {
@@ -89,9 +101,7 @@ const Instance* find_instance(const AttentionParams& p, bool one_level, int mult
   const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
                       (p.features & kPagedKv) != 0;
   const bool short_tiles = has_short_tiles(p, multiprocessors);
-  const bool wide =
-      p.total_q * p.num_heads_q >= kWideRows &&
-      (!p.causal || int64_t{p.max_seqlen_q} * (p.num_heads_q / p.num_heads_kv) >= kWideSequenceRows);
+  const bool wide = has_many_rows(p);
   const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
     if (!fits(*i, p, one_level) || i->split || (masked && !i->masked) || (i->short_tiles && !short_tiles) ||
@@ -110,7 +120,7 @@ const Instance* choose_instance(const AttentionParams& p, const LaunchContext& c
   }
   const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
-    if (i->split && !i->cascade && fits(*i, p) && splitting_pays(*i, p, context)) found = i;
+    if (i->split && !i->cascade && !i->wide && fits(*i, p) && splitting_pays(*i, p, context)) found = i;
   }
   return found != nullptr ? found : find_instance(p, false, context.multiprocessors);
 }
@@ -119,7 +129,8 @@ const Instance* choose_fixed_instance(const AttentionParams& p, int multiprocess
   static const std::vector<Instance> listed = listed_instances();
   const Instance* found = nullptr;
   for (const Instance& i : listed) {
-    if (fits(i, p) && p.window_left < 0 && p.batch > 0 && most_splits_of_launch(i, p) > 1) found = &i;
+    if (!fits(i, p) || p.window_left >= 0 || p.batch == 0 || most_splits_of_launch(i, p) < 2) continue;
+    if (!i.wide || (has_many_rows(p) && packs_as_counted(i, p))) found = &i;
   }
   return found != nullptr ? found : find_instance(p, false, multiprocessors);
 }

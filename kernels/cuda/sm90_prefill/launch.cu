@@ -361,6 +361,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
       .reach_left = k.reach_left,
       .kv_bases = kv_bases,
       .split_tiles = split_tiles,
+      .division_tokens = division_tokens(instance, p),
   };
   return KernelStatus::kOk;
 }

@@ -39,6 +39,13 @@ inline int tokens_per_tile(const Instance& instance, const AttentionParams& p) {
   return instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
 }
 
+/// Query tokens of a tile by which fixed_division() counts works: those of narrow tiles, so that splits do not depend on
+/// which tiles run.
+inline int division_tokens(const Instance& instance, const AttentionParams& p) {
+  const int rows = instance.wide ? kNarrowTileRows : instance.block_m;
+  return rows / heads_per_tile(p.num_heads_q, p.num_heads_kv, rows);
+}
+
 /// Head tiles of a query token.
 inline int num_head_tiles(const Instance& instance, const AttentionParams& p) {
   return p.num_heads_q / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
@@ -48,11 +55,7 @@ inline int num_head_tiles(const Instance& instance, const AttentionParams& p) {
 /// listed launch max_fixed_states() more at most. For a wide instance also
 /// one for the tiles that run otherwise, so that a workspace for many queries is enough for fewer.
 inline int64_t max_items(const Instance& instance, const AttentionParams& p) {
-  int tokens = tokens_per_tile(instance, p);
-  if (instance.wide) {
-    const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, kNarrowTileRows);
-    tokens = std::min(tokens, kNarrowTileRows / heads);
-  }
+  const int tokens = std::min(tokens_per_tile(instance, p), division_tokens(instance, p));
   return p.total_q / tokens + p.batch;
 }
 

@@ -127,7 +127,8 @@ struct ScheduleParams {
   int32_t skip_q_len;   ///< sequences of at most so many queries are left to another kernel
   int32_t reach_left;   ///< keys visible left of the diagonal
   KvBases kv_bases;
-  SplitTile* split_tiles;  ///< null: tiles stay whole; else fixed_division() splits them
+  SplitTile* split_tiles;   ///< null: tiles stay whole; else fixed_division() splits them
+  int32_t division_tokens;  ///< by which fixed_division() counts tiles
 };
 
 /// Most sequences of a launch that `prepare` leaves without a list, and of one whose tiles sm90_prefill splits.

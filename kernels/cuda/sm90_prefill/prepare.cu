@@ -66,7 +66,10 @@ template <bool kSplits>
 __device__ Division divide(const ScheduleParams& s, const SeqRange& range) {
   const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
   if (!kSplits) return {tiles, 1, 0};
-  return fixed_division(tiles, s.num_head_tiles, (range.k_len + s.block_n - 1) / s.block_n);
+  const int counted = (range.q_len + s.division_tokens - 1) / s.division_tokens;
+  Division d = fixed_division(counted, s.num_head_tiles, (range.k_len + s.block_n - 1) / s.block_n);
+  d.tiles = tiles;
+  return d;
 }
 
 /// Item `index` of sequence i of the page. Tiles of a split follow each other.

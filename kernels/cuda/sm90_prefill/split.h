@@ -66,9 +66,9 @@ ATTNBENCH_HD constexpr SplitChoice best_split(float works, int32_t longest, int3
 }
 
 /// sm90_prefill_fixed splits a sequence by its own lengths alone: its works fill at most kFixedWorks multiprocessors,
-/// whatever GPU runs. Its splits are meant to have at least kLeastFixedSplit KV blocks; those of a sequence of few works,
-/// which leaves most multiprocessors free, kLeastFewSplit, as long as a tile has at most kMostFewSplits. Only the last
-/// split may have fewer.
+/// whatever GPU runs, and its splits are meant to have at least kLeastFixedSplit KV blocks. A sequence of few works leaves
+/// most multiprocessors free: if it is split at all, its splits may have kLeastFewSplit blocks, as long as a tile has at
+/// most kMostFewSplits. Only the last split may have fewer blocks.
 inline constexpr int32_t kFixedWorks = 132;
 inline constexpr int32_t kLeastFixedSplit = 32;
 inline constexpr int32_t kFewWorks = 4;  ///< as of a model with few KV heads, or one on several GPUs
@@ -81,7 +81,8 @@ inline constexpr int32_t kMostFewSplits =
 ATTNBENCH_HD constexpr int32_t most_fixed_splits(int32_t works, int32_t blocks) {
   const auto least = [](int32_t a, int32_t b) { return a < b ? a : b; };
   const int32_t splits = least(kFixedWorks / works, blocks / kLeastFixedSplit);
-  const int32_t of_few = works > kFewWorks ? 0 : least(kMostFewSplits, blocks / kLeastFewSplit);
+  if (works > kFewWorks || splits < 2) return splits;
+  const int32_t of_few = least(kMostFewSplits, blocks / kLeastFewSplit);
   return splits > of_few ? splits : of_few;
 }
 
