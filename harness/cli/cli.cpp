@@ -68,7 +68,9 @@ std::string unexpected(const CLI::App& command, const std::string& called,
     return fmt::format("option '{0}' stands before the command; write '{1} {0} ...'", option, called);
   const bool letter = option.size() == 2;  // near every other letter
   const std::string near = letter ? "" : did_you_mean(option, known);
-  const bool to_file = option == "-o" || option == "--out" || option == "--output";
+  const bool prints =
+      called == "attnbench compare" || called == "attnbench list" || called == "attnbench kernels";
+  const bool to_file = prints && (option == "-o" || option == "--out" || option == "--output");
   return fmt::format("unknown option '{}'{}", option,
                      !near.empty() ? "; " + near.substr(0, near.size() - 1)
                      : to_file     ? "; it prints to stdout: > FILE"

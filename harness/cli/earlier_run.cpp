@@ -13,6 +13,7 @@
 #include <set>
 
 #include "harness/cli/common.h"
+#include "harness/cli/gate_journal.h"
 #include "harness/cli/usage_error.h"
 #include "harness/record/files.h"
 #include "harness/record/host.h"
@@ -37,6 +38,12 @@ void move_to(const fs::path& from, const fs::path& to) {
   std::error_code ec;
   fs::rename(from, to, ec);
   if (ec) throw FileError(fmt::format("{}: error: cannot write: {}", to.string(), ec.message()));
+}
+
+/// Whether this is the folder of a turn of a gate, or what it printed.
+bool is_turn(const fs::path& path) {
+  static const std::regex name("[0-9]+-(base|new)([.]txt)?");
+  return std::regex_match(path.filename().string(), name);
 }
 
 /// Absolute paths of a run's plug-ins, sorted.
@@ -184,20 +191,28 @@ void keep_earlier_comparison(const fs::path& dir, bool quiet) {
     move_to(dir / name, to);
     kept.push_back(to.filename().string());
   }
-  static const std::regex turn("[0-9]+-(base|new)([.]txt)?");
   std::vector<fs::path> turns;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    if (std::regex_match(entry.path().filename().string(), turn)) turns.push_back(entry.path());
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(dir, ec)) {
+    if (is_turn(entry.path())) turns.push_back(entry.path());
   }
+  if (fs::exists(dir / kEarlierJournal, ec)) turns.push_back(dir / kEarlierJournal);
   if (!turns.empty()) {
     const fs::path to = free_name(dir, "turns", "previous");
     make_folder(to);
-    for (const fs::path& path : turns) move_to(path, to / path.filename());
+    for (const fs::path& path : turns)
+      move_to(path, to / (path.filename() == kEarlierJournal ? "gate.jsonl" : path.filename()));
     kept.push_back(to.filename().string() + "/");
   }
   if (kept.empty() || quiet) return;
-  std::cerr << fmt::format("note: {} held an earlier gate; its reports and turns are kept as {}\n",
-                           dir.string(), fmt::join(kept, ", "));
+  std::cerr << fmt::format("note: {} held an earlier gate; it is kept as {}\n", dir.string(),
+                           fmt::join(kept, ", "));
+}
+
+bool is_in_turn(const fs::path& file, const fs::path& dir) {
+  std::error_code ec;
+  const fs::path below = fs::relative(file, dir, ec);
+  return !ec && !below.empty() && std::distance(below.begin(), below.end()) > 1 && is_turn(*below.begin());
 }
 
 void check_resume(const std::string& resume, const std::string& out, const CaseOptions& cases) {

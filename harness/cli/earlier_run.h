@@ -24,6 +24,9 @@ void keep_earlier_run(const std::filesystem::path& dir);
 /// Throws FileError if it cannot be done.
 void keep_earlier_comparison(const std::filesystem::path& dir, bool quiet);
 
+/// Whether the file lies in a folder that keep_earlier_comparison(dir) would move.
+bool is_in_turn(const std::filesystem::path& file, const std::filesystem::path& dir);
+
 /// The reports of a gate: the word of --format, and the file in the gate's folder.
 inline constexpr std::pair<const char*, const char*> kGateReports[] = {
     {"json", "compare.json"}, {"md", "compare.md"}, {"junit", "compare.junit.xml"}};

@@ -67,8 +67,6 @@ std::vector<std::string> only(const GateOptions& o, const std::set<std::string>&
   return args;
 }
 
-bool has_baseline(const GateOptions& o) { return !o.baseline.empty() && std::filesystem::exists(o.baseline); }
-
 /// Checks, before minutes are spent, that the new side's results can be compared.
 void check_before(const GateOptions& o, const Side& fresh, const ResultSet& base, GateRuns& runs) {
   if (o.no_time) return;  // right or wrong does not depend on the machine
@@ -118,52 +116,6 @@ void report(const GateOptions& o, const GateRuns& runs, const CompareResult& res
   write_step_summary(o, result, code);
 }
 
-/// The names of a plug-in's kernels. When several builds of it are compared, only these kernels run.
-std::vector<std::string> kernel_names(const LoadedPlugin& plugin) {
-  std::set<std::string> names;
-  for (const Kernel* k : plugin.kernels) names.insert(k->name);
-  return {names.begin(), names.end()};
-}
-
-/// A gate of plug-ins judges their kernels, not the built-in ones, whose times it would compare too.
-void choose_kernels_of_plugins(GateOptions& o, const Program& program) {
-  if (!o.kernels.empty() || program.plugins.empty() || !o.against_plugin.empty()) return;
-  std::set<std::string> names;
-  for (const LoadedPlugin& plugin : program.plugins) {
-    for (const std::string& name : kernel_names(plugin)) names.insert(name);
-  }
-  o.kernels.assign(names.begin(), names.end());
-  if (!o.quiet) {
-    std::cerr << fmt::format("gate: note: only the kernels of plug-ins run: {} (--kernel names others)\n",
-                             fmt::join(o.kernels, ", "));
-  }
-}
-
-/// Makes the new side run the kernels of --plugin. Returns the options of the other side, which runs those of
-/// --against-plugin.
-GateOptions with_other_plugin(GateOptions& o, const Program& program) {
-  GateOptions other = o;
-  other.plugins = {o.against_plugin};
-  if (!o.kernels.empty()) return other;
-  o.kernels = kernel_names(program.plugins.front());
-  const LoadedPlugin against = load_tried_plugin("--against-plugin", o.against_plugin, program.python);
-  other.kernels = kernel_names(against);
-  const auto common =
-      std::find_first_of(o.kernels.begin(), o.kernels.end(), other.kernels.begin(), other.kernels.end());
-  if (common == o.kernels.end()) {
-    throw UsageError(fmt::format(
-        "no kernel of --plugin ({}) has the name of one of --against-plugin ({}): give both files by --plugin, and "
-        "--kernel {} --against-kernel {}",
-        fmt::join(o.kernels, ", "), fmt::join(other.kernels, ", "), o.kernels.front(),
-        other.kernels.front()));
-  }
-  if (!o.quiet && against.digest == program.plugins.front().digest) {
-    std::cerr
-        << "gate: note: --plugin and --against-plugin have the same content, so a change is noise: was one of them not built anew?\n";
-  }
-  return other;
-}
-
 /// Throws UsageError if options contradict each other.
 void check_options(const GateOptions& o) {
   const int sides =
@@ -194,8 +146,23 @@ void check_options(const GateOptions& o) {
   }
 }
 
+/// A gate that starts anew in a folder moves the turns that it finds there, and so must not read them.
+void refuse_files_of_turns(const GateOptions& o) {
+  if (o.out.empty()) return;
+  std::vector<std::string> files = o.plugins;
+  files.insert(files.end(), {o.baseline, noise_path(o), o.against, o.against_plugin});
+  for (const std::string& file : files) {
+    if (file.empty() || !is_in_turn(file, o.out)) continue;
+    throw UsageError(fmt::format(
+        "{} lies in a turn of the gate in --out {}, which is moved when a new one starts there: copy the file, or name "
+        "another --out",
+        file, o.out));
+  }
+}
+
 /// Runs before the work, so that a wrong path or pattern costs nothing.
 void check_paths(const GateOptions& o) {
+  refuse_files_of_turns(o);
   if (!o.compare.min_effect_of.empty()) {
     std::vector<std::string> ids;
     for (const Case& c : load_cases(o.cases).cases) ids.push_back(c.id);
@@ -465,9 +432,9 @@ int gate(GateOptions o, const Program& program) {
   check_resume(o.resume, o.out, o.cases);
   if (!o.against_kernel.empty()) o.compare.match = "case";
   check_paths(o);
+  choose_kernels_of_plugins(o, program);
   say_if_busy_for_later(o, program);
   say_duplicates(load_cases(o.cases));  // the runs do not: each would say the same
-  choose_kernels_of_plugins(o, program);
   const std::optional<GateOptions> other =
       o.against_plugin.empty() ? std::nullopt : std::optional(with_other_plugin(o, program));
   const Side fresh{"new", program_file(), run_arguments(o, o.kernels)};

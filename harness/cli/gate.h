@@ -35,6 +35,17 @@ struct GateOptions {
   bool quiet = false;
 };
 
+/// Whether the file of --baseline is there.
+bool has_baseline(const GateOptions& options);
+
+/// A gate of plug-ins against a baseline judges their kernels and those of the baseline, not all built-in ones: sets
+/// `kernels`, unless --kernel has named some.
+void choose_kernels_of_plugins(GateOptions& options, const Program& program);
+
+/// Makes the new side run the kernels of --plugin. Returns the options of the other side, which runs those of
+/// --against-plugin.
+GateOptions with_other_plugin(GateOptions& options, const Program& program);
+
 /// The arguments of `run` that choose the cases, the device and the timing; `kernels` replaces --kernel.
 std::vector<std::string> run_arguments(const GateOptions& options, const std::vector<std::string>& kernels);
 

@@ -58,6 +58,13 @@ GateJournal::GateJournal(fs::path dir, const GateSettings& settings, bool resume
   if (resume) {
     read(settings);
   } else {
+    std::error_code ec;
+    if (fs::file_size(dir_ / kName, ec) > 0 && !ec) {
+      fs::copy_file(dir_ / kName, dir_ / kEarlierJournal, fs::copy_options::overwrite_existing, ec);
+      if (ec)
+        throw FileError(
+            fmt::format("{}: error: cannot write: {}", (dir_ / kEarlierJournal).string(), ec.message()));
+    }
     file_.cut(0);
     file_.append(line_of({{"settings", settings}}));
   }

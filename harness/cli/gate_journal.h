@@ -23,6 +23,9 @@ struct BegunRun {
 /// By name: what decides which runs a gate makes. A gate that goes on must have the same.
 using GateSettings = std::map<std::string, std::string>;
 
+/// What a gate that starts anew leaves of the journal of the gate before.
+inline constexpr const char* kEarlierJournal = "gate.previous.jsonl";
+
 class GateJournal {
  public:
   /// Starts afresh, or with `resume` reads what an interrupted gate has left. Throws UsageError where that

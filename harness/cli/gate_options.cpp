@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iostream>
 #include <memory>
+#include <set>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
@@ -109,7 +111,57 @@ void add_forwarded(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   }
 }
 
+/// The names of a plug-in's kernels. When several builds of it are compared, only these kernels run.
+std::vector<std::string> kernel_names(const LoadedPlugin& plugin) {
+  std::set<std::string> names;
+  for (const Kernel* k : plugin.kernels) names.insert(k->name);
+  return {names.begin(), names.end()};
+}
+
 }  // namespace
+
+bool has_baseline(const GateOptions& o) { return !o.baseline.empty() && std::filesystem::exists(o.baseline); }
+
+void choose_kernels_of_plugins(GateOptions& o, const Program& program) {
+  const bool own = program.plugins.size() > program.peer_files.size();
+  if (!o.kernels.empty() || !own || o.baseline.empty()) return;
+  std::set<std::string> names;
+  for (const LoadedPlugin& plugin : program.plugins) {
+    for (const std::string& name : kernel_names(plugin)) names.insert(name);
+  }
+  if (has_baseline(o) && !o.update_baseline) {
+    for (const LoadedResult& r : load_results(o.baseline).results) names.insert(r.kernel);
+  }
+  o.kernels.assign(names.begin(), names.end());
+  if (!o.quiet) {
+    std::cerr << fmt::format(
+        "gate: note: without --kernel, the kernels of plug-ins and of the baseline run: {}\n",
+        fmt::join(o.kernels, ", "));
+  }
+}
+
+GateOptions with_other_plugin(GateOptions& o, const Program& program) {
+  GateOptions other = o;
+  other.plugins = {o.against_plugin};
+  if (!o.kernels.empty()) return other;
+  o.kernels = kernel_names(program.plugins.front());
+  const LoadedPlugin against = load_tried_plugin("--against-plugin", o.against_plugin, program.python);
+  other.kernels = kernel_names(against);
+  const auto common =
+      std::find_first_of(o.kernels.begin(), o.kernels.end(), other.kernels.begin(), other.kernels.end());
+  if (common == o.kernels.end()) {
+    throw UsageError(fmt::format(
+        "no kernel of --plugin ({}) has the name of one of --against-plugin ({}): give both files by --plugin, and "
+        "--kernel {} --against-kernel {}",
+        fmt::join(o.kernels, ", "), fmt::join(other.kernels, ", "), o.kernels.front(),
+        other.kernels.front()));
+  }
+  if (!o.quiet && against.digest == program.plugins.front().digest) {
+    std::cerr
+        << "gate: note: --plugin and --against-plugin have the same content, so a change is noise: was one of them not built anew?\n";
+  }
+  return other;
+}
 
 std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<std::string>& kernels) {
   std::vector<std::string> args = o.cases.configs;
@@ -186,8 +238,9 @@ void add_gate(CLI::App& app, Program& program) {
   add_sides(*command, o);
   add_counts(*command, o);
   o->compare.add(*command);
-  add_kernel_option(*command, o->kernels,
-                    "Only these kernels, comma-separated (default: those of --plugin and --peers, else all)");
+  add_kernel_option(
+      *command, o->kernels,
+      "Only these kernels, comma-separated (default: all; of --plugin with --baseline, those of plug-ins and of the baseline)");
   add_plugin_option(*command, program);
   add_peers_option(*command, program);
   add_forwarded(*command, o);

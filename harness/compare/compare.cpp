@@ -142,10 +142,10 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
   in_memory.hi /= memory;
   if (verdict_of(in_memory, effect) == row.change) return;
   row.note = fmt::format(
-      "{} by time / CPU test loop, but undecided by time / memory test loop ({:+.1f} .. {:+.1f} %): these loops changed "
-      "by {:+.1f} and {:+.1f} %",
-      change_name(row.change), 100 * (in_memory.lo - 1), 100 * (in_memory.hi - 1), 100 * (pace.cores - 1),
-      100 * (*pace.memory - 1));
+      "{} by time / CPU test loop, but {} by time / memory test loop ({:+.1f} .. {:+.1f} %): these loops changed by "
+      "{:+.1f} and {:+.1f} %",
+      change_name(row.change), change_name(verdict_of(in_memory, effect)), 100 * (in_memory.lo - 1),
+      100 * (in_memory.hi - 1), 100 * (pace.cores - 1), 100 * (*pace.memory - 1));
   row.change = Change::kInconclusive;
 }
 

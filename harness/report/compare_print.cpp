@@ -138,26 +138,32 @@ std::string left_out_text(const CompareResult& result) {
       rows, rows == 1 ? "" : "s", base, base == 1 ? "" : "s", fresh);
 }
 
-/// Says that no case is on both sides; empty if one is.
+/// Says that nothing is on both sides; empty if something is.
 std::string nothing_in_common_text(const CompareResult& result) {
-  const bool all = std::all_of(result.rows.begin(), result.rows.end(), [](const CompareRow& r) {
-    return r.change == Change::kMissingNew || r.change == Change::kMissingBase;
-  });
-  const bool both = result.count(Change::kMissingNew) > 0 && result.count(Change::kMissingBase) > 0;
-  return all && both ? "no case is on both sides: were they run with the same CONFIG, --set and --kernel?"
-                     : "";
+  std::set<std::string> base, fresh;
+  for (const CompareRow& r : result.rows) {
+    if (r.change != Change::kMissingNew && r.change != Change::kMissingBase) return "";
+    (r.change == Change::kMissingNew ? base : fresh).insert(r.id);
+  }
+  if (base.empty() || fresh.empty()) return "";
+  const bool same_case =
+      std::any_of(base.begin(), base.end(), [&](const std::string& id) { return fresh.contains(id); });
+  return same_case ? "no kernel ran the same case on both sides: --match case compares different kernels"
+                   : "no case is on both sides: were they run with the same CONFIG and --set?";
 }
 
-/// Says what the intervals leave out where slower or faster rests on one run a side; empty if nothing does.
+/// Says what the intervals leave out where slower or faster rests on one run a side; empty if nowhere.
 std::string one_run_text(const CompareResult& result) {
-  const bool any = std::any_of(result.rows.begin(), result.rows.end(), [](const CompareRow& r) {
+  const auto rows = std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& r) {
     const bool decided = r.change == Change::kSlower || r.change == Change::kFaster;
     return decided && r.evidence && r.evidence->base_runs == 1 && r.evidence->new_runs == 1 &&
-           r.evidence->noise.sigma == 0;
+           r.evidence->noise.runs == 0;
   });
-  if (!any) return "";
-  return "each side is one run: the intervals leave out how far equal runs lie apart, which may be more than the "
-         "change. attnbench gate --against runs both sides in turns and measures it";
+  if (rows == 0) return "";
+  return fmt::format(
+      "{} verdict{} on one run a side: the intervals leave out how far equal runs lie apart, which may be more than the "
+      "change. attnbench gate --against runs both sides in turns and measures it",
+      rows, rows == 1 ? " rests" : "s rest");
 }
 
 }  // namespace

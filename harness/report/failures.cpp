@@ -32,6 +32,19 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   const auto add = [&](std::string text, Has has) {
     out.push_back({std::move(text), [has = std::move(has)](const Record& r) { return has(r.item.params); }});
   };
+  const auto keys_in_last_page = [](const CaseParams& p, std::size_t b) {
+    const int keys = p.seqs[b].k;
+    return keys == 0 ? 0 : (leftpad_of(p, b) + keys - 1) % p.block_size + 1;
+  };
+  const auto any_last_page = [](auto&& has) {
+    return [has](const CaseParams& p) {
+      if (p.kv != KvSource::kPaged || p.block_size == 1) return false;
+      for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+        if (p.seqs[b].k > 0 && has(p, b)) return true;
+      }
+      return false;
+    };
+  };
   const auto any_sequence = [](auto&& has) {
     return [has](const CaseParams& p) { return std::any_of(p.seqs.begin(), p.seqs.end(), has); };
   };
@@ -79,15 +92,12 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   add("have a sequence with several queries", any_sequence([](const SeqLen& s) { return s.q > 1; }));
   add("have a sequence with one query", any_sequence([](const SeqLen& s) { return s.q == 1; }));
   add("have several sequences", [](const CaseParams& p) { return p.seqs.size() > 1; });
-  add("have a last page that is not full", [](const CaseParams& p) {
-    return p.kv == KvSource::kPaged && std::any_of(p.seqs.begin(), p.seqs.end(),
-                                                   [&](const SeqLen& s) { return s.k % p.block_size != 0; });
-  });
-  add("have a last page that is full", [](const CaseParams& p) {
-    return p.kv == KvSource::kPaged && p.block_size > 1 &&
-           std::any_of(p.seqs.begin(), p.seqs.end(),
-                       [&](const SeqLen& s) { return s.k > 0 && s.k % p.block_size == 0; });
-  });
+  add("have a last page that is not full", any_last_page([=](const CaseParams& p, std::size_t b) {
+        return keys_in_last_page(p, b) < p.block_size;
+      }));
+  add("have a last page that is full", any_last_page([=](const CaseParams& p, std::size_t b) {
+        return keys_in_last_page(p, b) == p.block_size;
+      }));
   for (const int tile : {16, 32, 64, 128}) {
     add("have a sequence whose length is no multiple of " + std::to_string(tile),
         any_sequence([tile](const SeqLen& s) { return s.k % tile != 0; }));
@@ -115,6 +125,14 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   return out;
 }
 
+/// A mistake as packed and paged cases both name it.
+std::string of_any_layout(std::string mistake) {
+  constexpr std::string_view kPage = "page or tile of ";
+  if (const std::size_t at = mistake.find(kPage); at != mistake.npos)
+    mistake.replace(at, kPage.size(), "tile of ");
+  return mistake;
+}
+
 /// A mistake without its numbers, which are not the same in all cases.
 std::string without_numbers(const std::string& mistake) {
   std::string out;
@@ -123,11 +141,13 @@ std::string without_numbers(const std::string& mistake) {
   return out;
 }
 
+std::string mistake_key(const std::string& mistake) { return without_numbers(of_any_layout(mistake)); }
+
 /// A mistake that a case may make, as a clue names it.
 struct Named {
   std::string mistake;
   bool in_part = false;  ///< in a part of the rows
-  std::string beside;    ///< the other one of two, without its numbers; else empty
+  std::string beside;    ///< the key of the other one of two; else empty
 };
 
 /// The mistakes that "looks like: ..." names: one, or two that the case makes at once.
@@ -140,7 +160,7 @@ std::vector<Named> mistakes_of(const std::string& clue) {
   if (text.starts_with(kTwoMistakes) && second != text.npos) {
     const std::string one = text.substr(kTwoMistakes.size(), second - kTwoMistakes.size());
     const std::string other = text.substr(second + kAndTheOther.size());
-    return {{one, false, without_numbers(other)}, {other, false, without_numbers(one)}};
+    return {{one, false, mistake_key(other)}, {other, false, mistake_key(one)}};
   }
   const bool in_part = text.ends_with(kInAPart);
   if (in_part) text.resize(text.size() - kInAPart.size());
@@ -154,7 +174,7 @@ struct MistakeCount {
   bool alone = false;                                   ///< some case has no other clue
   int right = 0;                                        ///< right cases that would be wrong by it
   std::map<std::string, int> texts;                     ///< with numbers
-  std::map<std::string, std::set<std::size_t>> beside;  ///< cases by the other mistake
+  std::map<std::string, std::set<std::size_t>> beside;  ///< cases by the key of the other mistake
 
   const std::string& commonest() const {
     return std::max_element(texts.begin(), texts.end(),
@@ -162,14 +182,17 @@ struct MistakeCount {
         ->first;
   }
   std::string text() const { return commonest() + (texts.size() > 1 ? ", with other numbers in some" : ""); }
+  bool in_part() const { return 2 * whole < static_cast<int>(cases.size()); }
+  /// Right cases that speak against it. What is made in a part of the rows may leave a case right.
+  int against() const { return in_part() ? 0 : right; }
   /// Greater for a likelier mistake. One that is no case's only clue may be a guess that a few rows cannot tell apart.
   auto rank() const {
-    const bool repeated = cases.size() > 1 || alone;
-    return std::tuple(right == 0 && repeated, alone, cases.size());
+    const std::size_t weight = against() > 0 ? cases.size() / 2 : cases.size();
+    return std::tuple(alone, cases.size() > 1, weight);
   }
 };
 
-/// The mistakes that clues name, by their text without numbers.
+/// The mistakes that clues name, by mistake_key().
 struct MistakeCounts {
   std::map<std::string, MistakeCount> mistakes;
   int wrong = 0;           ///< cases
@@ -191,7 +214,7 @@ MistakeCounts count_mistakes(std::span<const Record> records) {
     }
     out.naming += !all.empty();
     for (const Named& n : all) {
-      MistakeCount& count = out.mistakes[without_numbers(n.mistake)];
+      MistakeCount& count = out.mistakes[mistake_key(n.mistake)];
       if (count.cases.insert(i).second) {
         count.whole += !n.in_part;
         ++count.texts[n.mistake];
@@ -202,8 +225,9 @@ MistakeCounts count_mistakes(std::span<const Record> records) {
   }
   for (const Record& r : records) {
     if (r.status != Status::kPass || out.mistakes.empty()) continue;
-    const std::set<std::string> shown = shown_mistakes(r.item);
-    for (auto& [name, count] : out.mistakes) count.right += shown.contains(count.commonest());
+    std::set<std::string> shown;
+    for (const std::string& mistake : shown_mistakes(r.item)) shown.insert(of_any_layout(mistake));
+    for (auto& [name, count] : out.mistakes) count.right += shown.contains(of_any_layout(count.commonest()));
   }
   return out;
 }
@@ -218,19 +242,18 @@ std::string commonest_clue(std::span<const Record> records) {
                        [](const auto& a, const auto& b) { return a.second.rank() < b.second.rank(); });
   if (most == counts.mistakes.end() || most->second.cases.size() < 2) return "";
   const MistakeCount& count = most->second;
-  std::string out =
-      fmt::format("{} of {} wrong cases look like: {}{}", count.cases.size(), counts.wrong, count.text(),
-                  2 * count.whole < static_cast<int>(count.cases.size()) ? kInAPart : "");
+  std::string out = fmt::format("{} of {} wrong cases look like: {}{}", count.cases.size(), counts.wrong,
+                                count.text(), count.in_part() ? kInAPart : "");
+  if (count.against() > 0) {
+    out += fmt::format(", but {} right case{} would be wrong by it, too", count.right,
+                       count.right == 1 ? "" : "s");
+  }
   const auto second =
       std::max_element(count.beside.begin(), count.beside.end(),
                        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   if (second != count.beside.end() && second->second.size() > 1) {
     out += fmt::format("; {} of them at once like: {}", second->second.size(),
                        counts.mistakes.at(second->first).text());
-  }
-  if (count.right > 0) {
-    out += fmt::format(", but {} right case{} would be wrong by it, too", count.right,
-                       count.right == 1 ? "" : "s");
   }
   if (const std::size_t others = counts.naming - count.cases.size(); others > 0)
     out += fmt::format("; {} look{} like something else", others, others == 1 ? "s" : "");

@@ -184,9 +184,13 @@ void write_selftest_markdown(std::ostream& out, const SelftestResult& result) {
       return f.outcome != Outcome::kNotApplicable && (f.*rule).value_or(false);
     });
   };
-  out << fmt::format(
-      "\n{}. allclose(1e-2, 1e-2) of O passes {} of the faults, the rule of twice the naive error {}.\n",
-      selftest_summary(result), passed(&FaultResult::allclose), passed(&FaultResult::twice_naive));
+  out << "\n" << selftest_summary(result) << ".";
+  if (!result.faults.empty()) {
+    out << fmt::format(
+        " allclose(1e-2, 1e-2) of O passes {} of the faults, the rule of twice the naive error {}.",
+        passed(&FaultResult::allclose), passed(&FaultResult::twice_naive));
+  }
+  out << "\n";
   if (!result.unfinished.empty()) out << "\nunfinished: " << result.unfinished << "\n";
   for (const CleanFailure& f : result.clean.failures)
     out << "\nfailed without a fault: " << failure_line(f) << "\n";

@@ -452,13 +452,15 @@ SelftestResult run_selftest(const std::vector<SelftestStep>& steps,
                             const SelftestOptions& options) {
   SelftestResult result;
   std::size_t done = 0;
-  std::set<const Kernel*> wrong;  // by themselves; one that crashes may be right in other cases
+  std::set<const Kernel*> begun, wrong;  // wrong by themselves; one that crashes may be right in other cases
   for (const SelftestStep& step : steps) {
     if (!step.fault.empty() && wrong.contains(step.kernel)) continue;
     if (options.stop && options.stop()) {
       result.unfinished = "interrupted";
       break;
     }
+    if (options.progress && step.fault.empty() && begun.insert(step.kernel).second)
+      options.progress(fmt::format("clean runs, without a fault, on {}", step.kernel->name));
     try {
       const StepResult found = run(step);
       ++done;

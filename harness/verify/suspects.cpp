@@ -12,114 +12,10 @@
 
 #include "harness/cases/cost.h"
 #include "harness/cases/seen_keys.h"
-#include "harness/verify/case_inputs.h"
-#include "harness/workload/descales.h"
+#include "harness/verify/misread.h"
 
 namespace attnbench {
 namespace {
-
-/// The scales of the blocks of a stored row of K or V.
-struct BlockScales {
-  const Case& item;
-  Tensor tensor;
-  GivenBlocks::Row row;
-  int head;
-
-  /// Channels that have scales.
-  int channels(int dim) const { return item.params.k_tail() > 0 ? item.params.dim_v() : dim; }
-  double of_block(int block) const {
-    return static_cast<double>(block_scale_at(item, tensor, row.seq, row.pos, head, block));
-  }
-};
-
-/// Inputs read through other heads, or without a descale, or with keys and values exchanged, or keys as stored.
-class Misread : public reference::Inputs {
- public:
-  struct How {
-    /// KV head that a query head reads K and V from. If one is given, the problem has Hkv = Hq, and both are.
-    std::function<int(int)> k_head, v_head;
-    std::optional<Tensor> no_descale;  ///< the tensor whose descales are not applied
-    bool exchanged = false;            ///< K is read for V and V for K
-    /// Changes the right channels of a row of K or V with block scales to what is read. Null: it does not.
-    std::function<void(const BlockScales& scales, int dim, double* row)> of_block;
-    bool of_k = true, of_v = true;  ///< where of_block applies
-    double qv_factor = 1;
-    bool not_turned = false;  ///< rotary_cached: K is taken as it lies in the cache
-    /// The sequence and key whose rows of K and V are read. Null: the right ones.
-    std::function<std::pair<int, int>(int seq, int pos)> place;
-  };
-  Misread(const Case& c, const reference::Inputs& right, How how)
-      : case_(c), right_(right), how_(std::move(how)) {
-    if (!how_.not_turned) return;
-    unturned_ = c;
-    unturned_->params.rotary = Rotary::kNone;
-    unturned_->params.rotary_cached = false;
-    stored_ = std::make_unique<CaseInputs>(*unturned_, no_new_rows_);
-  }
-
-  void load_q(int seq, int head, int begin, int end, double* out) const override {
-    right_.load_q(seq, head, begin, end, out);
-    undo(Tensor::kQ, seq, head, begin, end, case_.params.head_dim, out);
-  }
-  void load_qv(int seq, int head, int begin, int end, double* out) const override {
-    right_.load_qv(seq, head, begin, end, out);
-    std::for_each_n(out, int64_t{end - begin} * case_.params.dim_v(),
-                    [&](double& x) { x *= how_.qv_factor; });
-  }
-  void load_k(int seq, int head, int begin, int end, double* out) const override {
-    const int h = how_.k_head ? how_.k_head(head) : head;
-    if (how_.exchanged) return right_.load_v(seq, h, begin, end, out);
-    if (how_.place) {
-      return load_rows(seq, begin, end, case_.params.head_dim, out,
-                       [&](int s, int pos, double* row) { right_.load_k(s, h, pos, pos + 1, row); });
-    }
-    if (stored_) return stored_->load_k(seq, h, begin, end, out);
-    right_.load_k(seq, h, begin, end, out);
-    undo(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
-    if (how_.of_k) change_rows(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
-  }
-  void load_v(int seq, int head, int begin, int end, double* out) const override {
-    const int h = how_.v_head ? how_.v_head(head) : head;
-    if (how_.exchanged) return right_.load_k(seq, h, begin, end, out);
-    if (how_.place) {
-      return load_rows(seq, begin, end, case_.params.dim_v(), out,
-                       [&](int s, int pos, double* row) { right_.load_v(s, h, pos, pos + 1, row); });
-    }
-    right_.load_v(seq, h, begin, end, out);
-    undo(Tensor::kV, seq, h, begin, end, case_.params.dim_v(), out);
-    const Tensor stored = case_.params.v_is_k_view ? Tensor::kK : Tensor::kV;
-    if (how_.of_v) change_rows(stored, seq, h, begin, end, case_.params.dim_v(), out);
-  }
-
- private:
-  template <class Load>
-  void load_rows(int seq, int begin, int end, int dim, double* out, Load load) const {
-    for (int pos = begin; pos < end; ++pos, out += dim) {
-      const auto [from, at] = how_.place(seq, pos);
-      load(from, at, out);
-    }
-  }
-  void change_rows(Tensor stored, int seq, int head, int begin, int end, int dim, double* out) const {
-    if (!how_.of_block) return;
-    for (int pos = begin; pos < end; ++pos, out += dim)
-      how_.of_block({case_, stored, stored_row(case_.params, seq, pos), head}, dim, out);
-  }
-  void undo(Tensor tensor, int seq, int head, int begin, int end, int dim, double* out) const {
-    if (how_.no_descale != tensor) return;
-    for (int pos = begin; pos < end; ++pos, out += dim) {
-      const int owner = tensor != Tensor::kQ && pos < case_.params.shared_tokens() ? 0 : seq;
-      for (int c = 0; c < dim; ++c)
-        out[c] /= static_cast<double>(descale_of(case_, tensor, owner, pos, head, c));
-    }
-  }
-
-  const Case& case_;
-  const reference::Inputs& right_;
-  How how_;
-  std::optional<Case> unturned_;
-  std::vector<unsigned char> no_new_rows_;
-  std::unique_ptr<CaseInputs> stored_;
-};
 
 /// Collects the suspects of a case.
 class Suspects {
@@ -139,7 +35,7 @@ class Suspects {
     custom_mask();
     key_lists();
     key_range();
-    keys_of_tiles();
+    border_keys();
     scores();
     heads_and_inputs();
     return std::move(out_);
@@ -305,7 +201,7 @@ class Suspects {
   struct KeyTile {
     int size;
     bool page;
-    std::string text() const { return fmt::format("{} of {}", page ? "page (or tile)" : "tile", size); }
+    std::string text() const { return fmt::format("{} of {}", page ? "page or tile" : "tile", size); }
   };
   std::vector<KeyTile> key_tiles() const {
     std::vector<KeyTile> tiles;
@@ -343,33 +239,43 @@ class Suspects {
     }
   }
 
-  /// One key of each tile or page is left out.
-  void keys_of_tiles() {
-    int longest = 0;
-    for (const SeqLen& s : p_.seqs) longest = std::max(longest, s.k);
-    enum class But { kNone, kTheFirst, kTheLast };
-    const auto left_out = [&](const char* which, const KeyTile& t, int place, But but = But::kNone) {
-      const char* rest = but == But::kTheFirst  ? " but the first"
-                         : but == But::kTheLast ? " but the last"
-                                                : "";
+  /// Keys at the borders of tiles or pages are left out, and the first key of all.
+  void border_keys() {
+    problem("the first key of each sequence is left out", [](reference::Problem& x) {
+      x.sees = [right = x.sees](int seq, int pos, int head, int64_t key) {
+        return key > 0 && (!right || right(seq, pos, head, key));
+      };
+    });
+    enum class Except { kNone, kFirst, kLast };
+    const auto left_out = [&](const char* which, const KeyTile& t, int place, Except except = Except::kNone) {
+      const char* rest = except == Except::kFirst  ? " but the first"
+                         : except == Except::kLast ? " but the last"
+                                                   : "";
       problem(fmt::format("the {} key of each {}{} is left out", which, t.text(), rest),
-              [t, place, but, &p = p_](reference::Problem& x) {
-                x.sees = [t, place, but, &p, right = x.sees](int seq, int pos, int head, int64_t key) {
+              [t, place, except, &p = p_](reference::Problem& x) {
+                x.sees = [t, place, except, &p, right = x.sees](int seq, int pos, int head, int64_t key) {
                   const auto b = static_cast<std::size_t>(seq);
                   const int64_t at = before(p, t, b) + key, last = before(p, t, b) + p.seqs[b].k - 1;
-                  const bool kept = (but == But::kTheFirst && at < t.size) ||
-                                    (but == But::kTheLast && at / t.size == last / t.size);
+                  const bool kept = (except == Except::kFirst && at < t.size) ||
+                                    (except == Except::kLast && at / t.size == last / t.size);
                   return (kept || at % t.size != place) && (!right || right(seq, pos, head, key));
                 };
               });
       out_.back().in_pairs = false;  // too many
     };
     for (const KeyTile& t : key_tiles()) {
+      int longest = 0;
+      bool full = false;  // some last tile
+      for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
+        const int end = p_.seqs[b].k == 0 ? 0 : before(p_, t, b) + p_.seqs[b].k;
+        longest = std::max(longest, end);
+        full = full || (end > 0 && end % t.size == 0);
+      }
       if (t.size == 1 || longest <= t.size) continue;
       left_out("first", t, 0);
-      left_out("first", t, 0, But::kTheFirst);
+      left_out("first", t, 0, Except::kFirst);
       left_out("last", t, t.size - 1);
-      left_out("last", t, t.size - 1, But::kTheLast);
+      if (full) left_out("last", t, t.size - 1, Except::kLast);
     }
   }
 

@@ -39,6 +39,7 @@ const BadInput kBadInputs[] = {
     {"UnknownLetter",
      {"compare", "-o", "x"},
      "unknown option '-o'; it prints to stdout: > FILE; 'attnbench compare"},
+    {"OutOfACommandThatWritesAFile", {"init", "x.yaml", "-o", "d"}, "unknown option '-o'; attnbench run"},
     {"OptionOfOtherCommands",
      {"compare", "--reruns", "3"},
      "unknown option '--reruns'; attnbench gate has it; 'attnbench"},

@@ -131,14 +131,24 @@ TEST_F(CliGate, ReportsOfAnEarlierGateAreKeptAside) {
   const std::string first_turn = read_text(dir / "1-new" / "results.json");
   const Outcome o = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});
   // The turns of the baseline are in turns.previous.
+  EXPECT_TRUE(std::filesystem::exists(dir / "turns.2.previous" / "gate.jsonl"));
   EXPECT_EQ(read_text(dir / "turns.2.previous" / "1-new" / "results.json"), first_turn);
   EXPECT_NE(read_text(dir / "1-new" / "results.json"), first_turn);
-  EXPECT_THAT(o.err, HasSubstr("note: g held an earlier gate; its reports and turns are kept as "
+  EXPECT_THAT(o.err, HasSubstr("note: g held an earlier gate; it is kept as "
                                "compare.previous.json, compare.previous.md, turns.2.previous/\n"));
   EXPECT_FALSE(std::filesystem::exists(dir / "compare.md")) << "that of the first gate beside new files";
   EXPECT_EQ(read_text(dir / "compare.previous.json"), first_json);
   EXPECT_EQ(read_text(dir / "compare.previous.md"), first_md);
   EXPECT_EQ(read_json(dir / "compare.json")["exit_code"], 1);
+}
+
+TEST_F(CliGate, WhatItReadsMayLieInNoTurnThatItMoves) {
+  make_baseline();
+  const Outcome o = gate({"--baseline", "g/1-new/results.json", "--kernel", "cpu"});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("g/1-new/results.json lies in a turn of the gate in --out g"));
+  EXPECT_TRUE(std::filesystem::exists(scratch_.dir() / "g" / "1-new" / "results.json"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "g" / "turns.previous"));
 }
 
 TEST_F(CliGate, ItsFolderAndItsReportAreNoResults) {

@@ -319,7 +319,7 @@ TEST(CliPlugin, TheGateJudgesNoBuiltInKernelBesideIt) {
       run_attnbench(scratch, {"gate", "--case", kCase, "--device", "cpu", "--plugin", plugin("example"),
                               "--no-time", "--baseline", baseline, "--update-baseline", "--out", "g"});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
-  EXPECT_THAT(o.err, HasSubstr("note: only the kernels of plug-ins run: example (--kernel names others)\n"));
+  EXPECT_THAT(o.err, HasSubstr("kernels of plug-ins and of the baseline run: example\n"));
   const json runs = read_json(baseline)["benchmarks"];
   ASSERT_FALSE(runs.empty());
   for (const json& run : runs) EXPECT_THAT(run["name"].get<std::string>(), HasSubstr("/example"));

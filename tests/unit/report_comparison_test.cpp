@@ -153,8 +153,8 @@ TEST(ReportComparison, OneRunASideIsSaidBesideADecision) {
     write_compare_markdown(markdown, r);
     return std::vector{text.str(), markdown.str()};
   };
-  const auto said = testing::Each(HasSubstr("each side is one run"));
-  const auto not_said = testing::Each(Not(HasSubstr("each side is one run")));
+  const auto said = testing::Each(HasSubstr("1 verdict rests on one run a side"));
+  const auto not_said = testing::Each(Not(HasSubstr("on one run a side")));
   const auto compared = [](double us) {
     return compare_results(set_of({sampled("a", 100, 1e-3, 30, 1)}), set_of({sampled("a", us, 1e-3, 30, 2)}),
                            {});
@@ -177,6 +177,9 @@ TEST(ReportComparison, SidesWithoutACommonCaseAreSaid) {
   };
   const LoadedResult a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
   EXPECT_THAT(text_of(set_of({a}), set_of({b})), HasSubstr("no case is on both sides"));
+  LoadedResult other = a;
+  other.kernel = "other";
+  EXPECT_THAT(text_of(set_of({a}), set_of({other})), HasSubstr("--match case compares different kernels"));
   EXPECT_THAT(text_of(set_of({a, b}), set_of({b})), Not(HasSubstr("no case is on both sides")));
   EXPECT_THAT(text_of(set_of({a}), set_of({})), Not(HasSubstr("no case is on both sides")));
 }

@@ -8,6 +8,7 @@
 
 #include "harness/report/console.h"
 #include "harness/verify/clues.h"
+#include "harness/verify/shown_mistakes.h"
 #include "tests/unit/record_fixtures.h"
 
 namespace attnbench {
@@ -98,6 +99,62 @@ TEST(ReportFailures, RightCasesSpeakAgainstAMistakeThatTheyWouldShow) {
   }
   EXPECT_THAT(failure_patterns(records),
               ElementsAre(trait, "cuda_simt: 3 of 3 wrong cases look like: " + page));
+}
+
+TEST(ReportFailures, AnOutlierHidesNoMistakeThatRightCasesSpeakAgainst) {
+  const std::string hides = "the causal mask hides one key too many: keys j < diag are seen, not j <= diag";
+  std::vector<Record> records;
+  for (int i = 0; i < 8; ++i) {
+    Record r = i < 5 ? not_passing("f", Status::kFail, "wrong") : passing("p");
+    r.item.params.causal = true;
+    r.item.params.seqs = {{1, 17 + i}};
+    if (r.status == Status::kFail) {
+      r.check.emplace();
+      r.check->clues = {"looks like: " + (i == 0 ? std::string("b") : hides) + " (4 wrong rows tried)"};
+    }
+    records.push_back(std::move(r));
+  }
+  const auto last = [&] { return failure_patterns(records).back(); };
+  EXPECT_EQ(last(), "cuda_simt: 4 of 5 wrong cases look like: " + hides +
+                        ", but 3 right cases would be wrong by it, too; 1 looks like something else");
+  for (Record& r : records) {
+    if (r.status == Status::kFail)
+      r.check->clues = {"looks like: " + hides + ", in a part of the rows (4 wrong rows tried)"};
+  }
+  EXPECT_EQ(last(), "cuda_simt: 5 of 5 wrong cases look like: " + hides + ", in a part of the rows")
+      << "a right case may have no such row";
+}
+
+TEST(ReportFailures, AMistakeIsTheSameInPagesAndTiles) {
+  std::vector<Record> records(3, not_passing("f", Status::kFail, "wrong"));
+  for (Record& r : records) r.check.emplace();
+  const std::string first = "looks like: the first key of each ";
+  records[0].check->clues = {first + "tile of 16 is left out (4 wrong rows tried)"};
+  records[1].check->clues = {first + "tile of 16 is left out (4 wrong rows tried)"};
+  records[2].check->clues = {first + "page or tile of 16 is left out (4 wrong rows tried)"};
+  EXPECT_THAT(failure_patterns(records),
+              ElementsAre("cuda_simt: 3 of 3 wrong cases look like: the first key of each tile of 16 is left "
+                          "out, with other numbers in some"));
+}
+
+TEST(ShownMistakes, AreThoseThatACaseCannotHide) {
+  const std::string hides = "the causal mask hides one key too many: keys j < diag are seen, not j <= diag";
+  Case c;
+  c.params.causal = true;
+  c.params.seqs = {{2, 40}};
+  EXPECT_TRUE(shown_mistakes(c).contains(hides));
+  EXPECT_TRUE(shown_mistakes(c).contains("keys behind the last whole tile of 16 are left out"));
+  EXPECT_FALSE(shown_mistakes(c).contains("keys behind the last whole tile of 128 are left out, x"));
+  const std::vector<std::function<void(CaseParams&)>> hidden = {
+      [](CaseParams& p) { p.data = Profile::kLarge; }, [](CaseParams& p) { p.path = Path::kDcp; },
+      [](CaseParams& p) { p.q_dtype = DType::kE4m3; }, [](CaseParams& p) { p.seqs = {{0, 40}}; },
+      [](CaseParams& p) { p.seqs = {{1, 5000}}; },
+  };
+  for (const auto& change : hidden) {
+    Case other = c;
+    change(other.params);
+    EXPECT_FALSE(shown_mistakes(other).contains(hides));
+  }
 }
 
 TEST(ReportFailures, CasesThatNoMistakeCanShowAreNoEvidence) {

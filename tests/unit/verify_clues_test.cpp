@@ -157,7 +157,7 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
       {.text = "the causal mask hides one key too many",
        .sees = [](int i, int j, SeqLen l) { return j < i + l.k - l.q; }},
       {.text = "the causal mask is aligned top-left", .sees = [](int i, int j, SeqLen) { return j <= i; }},
-      {.text = "the last key of each page (or tile) of 16 is left out",
+      {.text = "the last key of each page or tile of 16 is left out",
        .sees = [](int i, int j, SeqLen l) { return j <= i + l.k - l.q && j % 16 != 15; }},
       {.text = "the first key of each tile of 32 is left out",
        .sees = [](int i, int j, SeqLen l) { return j <= i + l.k - l.q && j % 32 != 0; }},
@@ -356,7 +356,7 @@ TEST(Clues, LostLastKeysAreNamedUnderACausalMaskToo) {
   c.params.seqs = {{5, 25}, {7, 41}, {0, 5}, {20, 58}, {3, 48}};
   EXPECT_THAT(
       causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
-      ElementsAre("looks like: keys behind the last whole page (or tile) of 16 are left out (all 64 wrong "
+      ElementsAre("looks like: keys behind the last whole page or tile of 16 are left out (all 64 wrong "
                   "rows tried match this mistake)"));
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k - 1; })),
               ElementsAre("looks like: the last key of each sequence is left out, but the diagonal is right "
@@ -379,14 +379,13 @@ TEST(Clues, ARareLengthTellsMistakesApart) {
   EXPECT_THAT(causes(c, drop_last()),
               ElementsAre(StartsWith("looks like: the last key of each sequence is left out")));
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
-              ElementsAre(StartsWith("looks like: keys behind the last whole page (or tile) of 16")));
+              ElementsAre(StartsWith("looks like: keys behind the last whole page or tile of 16")));
   EXPECT_THAT(clues(c, drop_last()), Each(Not(HasSubstr("told apart"))));
   c.params.seqs.pop_back();
-  EXPECT_THAT(
-      causes(c, drop_last()),
-      ElementsAre(StartsWith("looks like: the last key of each sequence is left out"),
-                  StartsWith("looks like: keys behind the last whole page (or tile) of 16"),
-                  StartsWith("looks like: the first key of each page (or tile) of 16 but the first")));
+  EXPECT_THAT(causes(c, drop_last()),
+              ElementsAre(StartsWith("looks like: the last key of each sequence is left out"),
+                          StartsWith("looks like: keys behind the last whole page or tile of 16"),
+                          StartsWith("looks like: the first key of each page or tile of 16 but the first")));
   EXPECT_THAT(clues(c, drop_last()),
               Contains(StartsWith("these 3 mistakes cannot be told apart on these rows")));
 }
@@ -401,9 +400,8 @@ TEST(Clues, OneWrongRowIsSingular) {
   const auto found = clues(c, outputs_of(c, wrong, inputs));
   EXPECT_THAT(found, Contains(StartsWith("1 of 2 rows looked at is wrong, in O and LSE")));
   EXPECT_THAT(
-      found,
-      Contains("looks like: keys behind the last whole page (or tile) of 16 are left out (the wrong row "
-               "tried matches this mistake)"));
+      found, Contains("looks like: keys behind the last whole page or tile of 16 are left out (the wrong row "
+                      "tried matches this mistake)"));
 }
 
 TEST(Clues, TheTraitThatTellsMostIsNamed) {

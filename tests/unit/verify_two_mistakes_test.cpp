@@ -39,7 +39,7 @@ TEST(Clues, TwoMistakesAtOnceAreNamed) {
   const Suspect& heads = suspect(suspects, "query head h reads KV head h % 2, not h / 2");
   const Suspect& diagonal =
       suspect(suspects, "the causal mask shows one key too many: keys j <= diag + 1 are seen, not j <= diag");
-  const Suspect& page = suspect(suspects, "keys behind the last whole page (or tile) of 16 are left out");
+  const Suspect& page = suspect(suspects, "keys behind the last whole page or tile of 16 are left out");
   const Suspect& scale = suspect(suspects, "log2(e) is missing in scores of exp2");
   const auto both = [&](const Suspect& one, const Suspect& other) {
     reference::Problem problem = right;
