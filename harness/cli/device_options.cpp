@@ -107,8 +107,16 @@ std::string device_for(const std::string& device, const std::vector<std::string>
   if (kind == DeviceKind::kCuda) {
     const DeviceProbe probe = probe_devices();
     if (probe.cuda_devices == 0) {
-      throw UsageError(fmt::format("--kernel {}: {} a GPU: {}", fmt::join(names, ", "),
-                                   names.size() == 1 ? "it needs" : "they need", probe.cuda_reason));
+      const KernelTable own = builtin_kernels();
+      const bool plugin = std::any_of(table.begin(), table.end(), [&](const Kernel* k) {
+        return std::count(names.begin(), names.end(), k->name) > 0 &&
+               std::count(own.begin(), own.end(), k) == 0;
+      });
+      throw UsageError(fmt::format(
+          "--kernel {}: {} a GPU{}: {}", fmt::join(names, ", "), names.size() == 1 ? "it needs" : "they need",
+          plugin ? ", as it declares device cuda (a kernel in Python does unless it says device=\"cpu\")"
+                 : "",
+          probe.cuda_reason));
     }
   }
   return device;

@@ -251,7 +251,7 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
     if (open && not_slower > 0) text += fmt::format(", of which {} cannot be slower", not_slower);
   }
   if (!text.empty()) return text;
-  if (exit_code == 6) return "nothing was compared";
+  if (exit_code == 6) return "nothing was compared: no case has a right result and a time on both sides";
   if (exit_code != 0) return "a turn of the new side is wrong or crashed";
   text = !policy.no_time ? "no case slower"
          : missing > 0   ? "no case incorrect"

@@ -162,7 +162,7 @@ std::string one_run_text(const CompareResult& result) {
   if (rows == 0) return "";
   return fmt::format(
       "{} verdict{} on one run a side: the intervals leave out how far equal runs lie apart, which may be more than the "
-      "change. attnbench gate --against runs both sides in turns and measures it",
+      "change. attnbench gate (--against, --against-plugin) runs both sides in turns and measures it",
       rows, rows == 1 ? " rests" : "s rest");
 }
 

@@ -86,7 +86,8 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
   if (!skips.empty()) out << "\nskipped:\n";
   for (std::size_t i = 0; i < std::min(skips.size(), kMostSkips); ++i) line("  " + one_line(skips[i]));
   if (skips.size() > kMostSkips)
-    out << fmt::format("  and {} reasons more, in the report\n", skips.size() - kMostSkips);
+    out << fmt::format("  and {} reason{} more, in the report\n", skips.size() - kMostSkips,
+                       skips.size() - kMostSkips == 1 ? "" : "s");
   const std::vector<Coverage> kernels = coverage_of(records);
   if (kernels.size() > 1 || (kernels.size() == 1 && (!kernels.front().whole() || kernels.front().waived))) {
     out << "\nkernels:\n";

@@ -7,6 +7,7 @@
 
 #include "harness/error.h"
 #include "harness/record/json.h"
+#include "harness/record/text.h"
 #include "harness/verify/verdict.h"
 
 namespace attnbench {
@@ -145,6 +146,37 @@ Json sensitivity_to_json(const RunContext& context, const Kernel& kernel,
     }
   }
   return j;
+}
+
+std::string SelftestResult::clean_text() const {
+  // The first failure of each kind, and how many there are.
+  std::vector<std::pair<const CleanFailure*, int64_t>> groups;
+  for (const CleanFailure& f : clean.failures) {
+    const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
+      return g.first->kernel == f.kernel && g.first->beside == f.beside;
+    });
+    if (known == groups.end()) {
+      groups.emplace_back(&f, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::string text;
+  for (const auto& [first, n] : groups) {
+    const std::string runs = n == 1 ? "1 clean run" : fmt::format("{} clean runs", n);
+    const bool has_faults = std::any_of(faults.begin(), faults.end(),
+                                        [&f = *first](const FaultResult& r) { return r.kernel == f.kernel; });
+    text += first->beside.empty()
+                ? fmt::format("{} is wrong without any fault, in {}{}: make `attnbench run` pass first\n",
+                              first->kernel, runs, has_faults ? "" : ", so no fault was put into it")
+                : fmt::format(
+                      "{} passes, but fails with {}, in {}: a false alarm of the checks, or a kernel "
+                      "that depends on addresses\n",
+                      first->kernel, first->beside, runs);
+    text += fmt::format("  {}{}\n  reproduce: {}\n", n == 1 ? "" : "the first: ", one_line(first->reason),
+                        one_line(first->repro));
+  }
+  return text;
 }
 
 std::string selftest_summary(const SelftestResult& result) {

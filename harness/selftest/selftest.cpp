@@ -274,9 +274,12 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     result.allclose = seen.allclose;
     result.twice_naive = seen.twice_naive;
     if (r.check) result.caught_by = r.check->failed_by;
-    result.outcome = r.status == Status::kFail   ? Outcome::kCaught
-                     : r.status == Status::kPass ? Outcome::kEscaped
-                                                 : Outcome::kError;
+    // A launch that fails by the fault alone, as where Python raises, shows it to everybody.
+    const bool raised = r.status == Status::kError && r.reason.find(": launch failed: ") != r.reason.npos;
+    if (raised) result.caught_by = {"error"};
+    result.outcome = r.status == Status::kFail || raised ? Outcome::kCaught
+                     : r.status == Status::kPass         ? Outcome::kEscaped
+                                                         : Outcome::kError;
     return result;
   }
   result.outcome = Outcome::kNotApplicable;
@@ -361,37 +364,6 @@ void add(const CleanResult& more, CleanResult& clean) {
 
 int64_t SelftestResult::count(FaultResult::Outcome o) const {
   return std::count_if(faults.begin(), faults.end(), [o](const FaultResult& f) { return f.outcome == o; });
-}
-
-std::string SelftestResult::clean_text() const {
-  // The first failure of each kind, and how many there are.
-  std::vector<std::pair<const CleanFailure*, int64_t>> groups;
-  for (const CleanFailure& f : clean.failures) {
-    const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
-      return g.first->kernel == f.kernel && g.first->beside == f.beside;
-    });
-    if (known == groups.end()) {
-      groups.emplace_back(&f, 1);
-    } else {
-      ++known->second;
-    }
-  }
-  std::string text;
-  for (const auto& [first, n] : groups) {
-    const std::string runs = n == 1 ? "1 clean run" : fmt::format("{} clean runs", n);
-    const bool has_faults = std::any_of(faults.begin(), faults.end(),
-                                        [&f = *first](const FaultResult& r) { return r.kernel == f.kernel; });
-    text += first->beside.empty()
-                ? fmt::format("{} is wrong without any fault, in {}{}: make `attnbench run` pass first\n",
-                              first->kernel, runs, has_faults ? "" : ", so no fault was put into it")
-                : fmt::format(
-                      "{} passes, but fails with {}, in {}: a false alarm of the checks, or a kernel "
-                      "that depends on addresses\n",
-                      first->kernel, first->beside, runs);
-    text += fmt::format("  {}{}\n  reproduce: {}\n", n == 1 ? "" : "the first: ", one_line(first->reason),
-                        one_line(first->repro));
-  }
-  return text;
 }
 
 int SelftestResult::exit_code() const {

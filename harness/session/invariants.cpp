@@ -9,6 +9,7 @@
 
 #include "harness/cases/visible_keys.h"
 #include "harness/verify/bitwise.h"
+#include "harness/verify/clues.h"
 #include "harness/verify/verify.h"
 
 namespace attnbench {
@@ -73,6 +74,7 @@ class Invariants {
     num_splits();
     one_call();
     replay();
+    look_for_race();
   }
 
   void check_backward() {
@@ -169,6 +171,25 @@ class Invariants {
       return add("repeat", Outcome::kDiffers, where);
     }
     add("repeat", Outcome::kHeld);
+  }
+
+  /// Where an invariant is broken, says whether the case's own launch gives other results, too, when it is repeated.
+  void look_for_race() {
+    constexpr int kMore = 4;
+    if (verdict_.pass || !launch_was_right_) return;
+    options_.begins("repeat");
+    for (int i = 0; i < kMore; ++i) {
+      workload_.reset_outputs();
+      launcher_.launch();
+      device_.synchronize();
+      const HostOutputs again = launcher_.outputs(workload_);
+      if (!first_difference(base_, outputs_, again)) continue;
+      if (!deterministic() && verify_launch(base_, again, launcher_.numerics(), options_.check, 0).pass)
+        continue;
+      verdict_.clues.push_back(
+          fmt::format("the launch of the case itself gives other numbers when it is repeated: {}", kARace));
+      return;
+    }
   }
 
   /// Moves pages, or rows of a contiguous cache, to other places in the pool.

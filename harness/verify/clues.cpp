@@ -80,7 +80,9 @@ std::optional<double> typical_error(const std::vector<RowFinding>& rows) {
 }
 
 /// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
-std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every, bool lse_given) {
+/// `advise`: no clue names a cause, so it says where to look.
+std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every, bool lse_given,
+                       bool advise) {
   int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0, no_key = 0, divided_by_0 = 0;
   int first = p.dim_v(), last = -1;
   double lse_error = 0;
@@ -107,8 +109,8 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
       fmt::format("{} of {} rows {} {} wrong", wrong, rows.size(),
                   every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
   const char* of_rounding =
-      error && nan == 0 && *error < kOfRounding
-          ? ", by as little as rounding does: do q, scores, P or their sums have fewer digits than the kernel declares (p_type, acc_type)?"
+      advise && error && nan == 0 && *error < kOfRounding
+          ? ", by as little as rounding does: do q, scores, P or their sums have fewer digits than the kernel declares (p_type, acc_type; in Python p, acc)?"
           : "";
   if (in_o == wrong && in_lse == wrong) {
     text += fmt::format(", in O and LSE{}", of_rounding);
@@ -116,10 +118,12 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
     text += ", in O (no LSE is given)";
   } else if (in_lse == 0 && no_key == wrong) {
     text += ", in O alone";
+  } else if (in_lse == 0 && (!advise || nan > 0)) {
+    text += fmt::format(", in O alone; {} LSE is right", their);
   } else if (in_lse == 0 && error && nan == 0 && *error < kOfRounding) {
     text += fmt::format(
         ", in O alone, by as little as rounding does; {} LSE is right. Do P or sums of P V have fewer digits than the "
-        "kernel declares (p_type, acc_type)? Else look at which V row meets which K row",
+        "kernel declares (p_type, acc_type; in Python p, acc)? Else look at which V row meets which K row",
         their);
   } else if (in_lse == 0) {
     text += fmt::format(
@@ -174,7 +178,7 @@ class Clues {
       if (r.wrong_o && !r.nan) wrong_o_.push_back(r.id);
     }
     if (right_.size() == rows_.size()) return {};
-    out_.push_back(count_text(p_, rows_, every, !launched_.outputs.no_lse));
+    out_.emplace_back();  // count_text, when it is known whether the others name a cause
     add(row_pattern(p_, rows_));
     add(nan_source(p_, rows_));
     add(lse_base());
@@ -196,7 +200,9 @@ class Clues {
       if (out_.size() == before && !nan) pairs(tried);
     }
     if (out_.size() == before) add(other_row());
-    if (out_.size() == before) add(factor());
+    const bool named = out_.size() > before;
+    if (!named) add(factor());  // a symptom
+    out_.front() = count_text(p_, rows_, every, !launched_.outputs.no_lse, !named);
     return std::move(out_);
   }
 

@@ -138,7 +138,11 @@ TEST(CliPlugin, TheDeviceFollowsFromTheKernelThatIsNamed) {
     if (args[0] != "selftest") args.insert(args.end(), {"--case", "{op: merge_states, batch: q5}"});
     const Outcome refused = run_attnbench(scratch, args);
     EXPECT_EQ(refused.exit_code, 2) << command;
-    EXPECT_THAT(refused.err, HasSubstr("error: --kernel mistaken: it needs a GPU: ")) << command;
+    EXPECT_THAT(
+        refused.err,
+        HasSubstr(
+            "error: --kernel mistaken: it needs a GPU, as it declares device cuda (a kernel in Python does unless it says device=\"cpu\"): "))
+        << command;
   }
 }
 

@@ -199,7 +199,7 @@ TEST(GatePolicy, TheOutcomeNamesWhatFails) {
   for (CompareRow& row : edge.rows) row.change = Change::kInconclusive;
   edge.rows[1].not_slower = true;
   EXPECT_EQ(gate_outcome({}, edge, {}, 4), "3 cases inconclusive, of which 1 cannot be slower");
-  EXPECT_EQ(outcome({}, 6), "nothing was compared");
+  EXPECT_EQ(outcome({}, 6), "nothing was compared: no case has a right result and a time on both sides");
   EXPECT_EQ(outcome({Change::kSame}, 5), "a turn of the new side is wrong or crashed");
   GatePolicy no_time;
   no_time.no_time = true;

@@ -136,6 +136,38 @@ TEST(RunItem, AFailedLaunchOfAnInvariantNamesIt) {
       "launch that was right");
 }
 
+/// A race that the first two launches do not show breaks invariants about layouts.
+TEST(RunItem, ARaceIsSaidBesideABrokenInvariant) {
+  static const Kernel& right =
+      *select_kernels(builtin_kernels(), Op::kAttention, DeviceKind::kCpu, {"cpu"}).front();
+  static int launches;
+  static bool racy;
+  Kernel k = right;
+  k.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    const KernelStatus status = right.launch(p, c, m);
+    const bool of_case = (p->attention.features & kPagedKv) == 0;  // the other invariants stay right
+    if (++launches > 2 && (racy || !of_case)) p->attention.lse[0] += 1.0f;
+    return status;
+  };
+  const auto clues = [&](bool race) {
+    launches = 0;
+    racy = race;
+    const Case c = tiny_case();
+    const auto device = open_device("cpu", 1);
+    SessionOptions options;
+    options.invariants = true;
+    options.time = false;
+    bool lost = false;
+    const Record r = run_item({&c, &k}, *device, options, lost);
+    EXPECT_EQ(r.status, Status::kFail);
+    EXPECT_THAT(r.reason, ::testing::HasSubstr("invariant "));
+    return r.check->clues;
+  };
+  EXPECT_THAT(clues(true),
+              ::testing::Contains(::testing::HasSubstr("other numbers when it is repeated: a race")));
+  EXPECT_THAT(clues(false), ::testing::Not(::testing::Contains(::testing::HasSubstr("a race"))));
+}
+
 TEST(RunItem, ARefusalIsASkipInTheKernelsWords) {
   Case c = tiny_case();
   c.params.causal = true;

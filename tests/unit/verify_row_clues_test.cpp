@@ -251,8 +251,7 @@ TEST(RowClues, RowsThatSeeNoKeyAndAreDividedByZero) {
   EXPECT_THAT(with_nan_in({0, 1, 2}, true).at(0),
               AllOf(HasSubstr("in O and LSE; they see no key"), Not(HasSubstr("division"))));
   EXPECT_THAT(with_nan_in({0, 12}, false).at(0),
-              AllOf(HasSubstr("in O alone; their LSE is right, so look at the values"),
-                    HasSubstr("; 4 see no key"), Not(HasSubstr("division"))));
+              AllOf(HasSubstr("in O alone; their LSE is right; 4 see no key"), Not(HasSubstr("division"))));
 }
 
 TEST(RowClues, ANumberOfKeysIsNamedOnlyWhereItIsNoCoincidence) {

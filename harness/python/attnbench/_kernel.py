@@ -1,6 +1,7 @@
 """Decorators that make kernels of functions."""
 from __future__ import annotations
 
+import difflib
 import inspect
 from typing import Any, Callable, Sequence
 
@@ -21,7 +22,9 @@ declared: list[Kernel] = []
 
 def _choice(option, value, known):
     if value not in known:
-        raise ValueError(f"{option}={value!r}: one of {', '.join(sorted(known))} required")
+        near = difflib.get_close_matches(str(value), known, 1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"{option}={value!r}: {meant}one of {', '.join(sorted(known))} required")
     return known[value] if isinstance(known, dict) else value
 
 
