@@ -222,9 +222,9 @@ Cases load_cases(const CaseOptions& o) {
   };
   std::optional<SweepFile> first;
   for (const std::string& path : o.configs) {
-    if (std::filesystem::path(path).extension() == ".so") {
-      throw UsageError(fmt::format(
-          "{0}: a shared library is no sweep file; a plug-in goes to --plugin: --plugin {0}", path));
+    if (const auto end = std::filesystem::path(path).extension(); end == ".so" || end == ".py") {
+      throw UsageError(fmt::format("{0}: {1} is no sweep file; a plug-in goes to --plugin: --plugin {0}",
+                                   path, end == ".so" ? "a shared library" : "a Python file"));
     }
     if (path.starts_with('{'))
       throw UsageError(fmt::format("{0}: a mapping is no file: give it as --case '{0}'", path));

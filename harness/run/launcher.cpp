@@ -12,14 +12,23 @@
 
 #include "harness/cases/paths.h"
 #include "harness/run/merge_variance.h"
+#include "harness/workload/plan.h"
 
 namespace attnbench {
 namespace {
 
+/// Says where a number comes from that a kernel stumbled over, as an index that Python refuses; empty if not from junk.
+std::string junk_note(const std::string& message) {
+  const std::string junk = std::to_string(kJunkBlocks[0]);
+  if (message.find(junk) == message.npos) return "";
+  return "; " + junk +
+         " is junk that must not be read, as in entries of block_table behind a sequence's last block";
+}
+
 void check(const Kernel& kernel, KernelStatus status, const KernelMessage& message, const char* step) {
   if (status == KernelStatus::kOk) return;
-  throw KernelError(std::string(kernel.name) + ": " + step +
-                    " failed: " + (message.text[0] ? message.text : "no message"));
+  const std::string text = message.text[0] ? message.text : "no message";
+  throw KernelError(std::string(kernel.name) + ": " + step + " failed: " + text + junk_note(text));
 }
 
 template <class Call>

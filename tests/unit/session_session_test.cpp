@@ -110,6 +110,12 @@ TEST(RunItem, AFailedLaunchIsAnErrorWithItsMessage) {
   const Record r = run_one(k, c);
   EXPECT_EQ(r.status, Status::kError);
   EXPECT_EQ(r.reason, "test_kernel: launch failed: out of registers");
+  const Kernel follows_junk = kernel_that([](const OpParams*, const LaunchContext*, KernelMessage* m) {
+    return refuse(m, KernelStatus::kDeviceError, "index 2147483632 is out of bounds");
+  });
+  EXPECT_THAT(
+      run_one(follows_junk, c).reason,
+      ::testing::HasSubstr("bounds; 2147483632 is junk that must not be read, as in entries of block_table"));
 }
 
 TEST(RunItem, AFailedLaunchOfAnInvariantNamesIt) {
