@@ -31,10 +31,9 @@ struct Cases {
   std::string name;    ///< of the configuration, or of all joined by "+"
   std::string kernel;  ///< kernel of a --case "id/kernel"
   std::vector<Case> cases;
-  std::vector<std::string> check;  ///< checks of the file, or of the files if they agree
-  std::string check_conflict;      ///< which files disagree; empty if none do
-  std::vector<std::string>
-      duplicates;  ///< ids of cases that were dropped because another one has the same id
+  std::vector<std::string> check;       ///< checks of the file, or of the files if they agree
+  std::string check_conflict;           ///< which files disagree; empty if none do
+  std::vector<std::string> duplicates;  ///< ids of cases that were dropped: another one has the same
   int64_t excluded = 0;
   CoverCounts cover;
   int64_t filtered = 0;
