@@ -43,7 +43,7 @@ TEST_F(CliPythonLoad, EachMistakeIsOneSentenceWithItsPlace) {
       {"empty", "", 2,
        "it has no kernel: no function at its top level with @attnbench.attention, .attention_backward, .kv_append or .merge_states"},
       {"feature", "@ab.attention('packed casual')\ndef f(c): pass\n", 2,
-       "ValueError: features='casual': one of alibi, append, "},
+       "ValueError: features='casual': did you mean 'causal'? one of alibi, append, "},
       {"device", "@ab.attention('packed', device='gpu')\ndef f(c): pass\n", 2,
        "ValueError: device='gpu': one of cpu, cuda required (device.py:2)"},
       {"type", "@ab.attention('packed', acc='int4')\ndef f(c): pass\n", 2,

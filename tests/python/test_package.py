@@ -477,7 +477,7 @@ class DecoratorTest(unittest.TestCase):
                          "named: block_size 16, 32 required, given 8")
 
     def test_mistakes(self):
-        for options, text in ((dict(features="packed casual"), "features='casual': one of alibi, .* required"),
+        for options, text in ((dict(features="packed casual"), "features='casual': did you mean 'causal'. one of alibi, .* required"),
                               (dict(features="packed", device="gpu"), "device='gpu': one of cpu, cuda required"),
                               (dict(features="packed", acc="fp8"), "acc='fp8': one of bf16, .* required"),
                               (dict(features="packed", lse="base10"), "lse='base10': one of .*base2.* required"),

@@ -22,7 +22,7 @@ declared: list[Kernel] = []
 
 def _choice(option, value, known):
     if value not in known:
-        near = difflib.get_close_matches(str(value), known, 1)
+        near = difflib.get_close_matches(str(value), known, 1, 0.8)
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(f"{option}={value!r}: {meant}one of {', '.join(sorted(known))} required")
     return known[value] if isinstance(known, dict) else value
