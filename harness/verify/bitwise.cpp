@@ -148,6 +148,26 @@ HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, c
   return base;
 }
 
+namespace {
+
+/// An element of O. The bits before a launch are those of poison.
+std::string o_text(DType type, const std::vector<unsigned char>& out, int64_t index) {
+  const float value = load_float(type, out.data(), index);
+  if (!std::isnan(value)) return fmt::format("{:.9g}", value);
+  const std::size_t e = dtype_size(type);
+  const auto first = out.begin() + static_cast<std::ptrdiff_t>(at(index) * e);
+  const bool ones =
+      std::all_of(first, first + static_cast<std::ptrdiff_t>(e), [](unsigned char x) { return x == 0xff; });
+  return ones ? "NaN (not written, or poison that was read)" : "NaN";
+}
+
+std::string lse_text(float lse) {
+  if (float_bits(lse) == ~uint32_t{0}) return "not written";
+  return std::isnan(lse) ? "NaN" : fmt::format("{:.9g}", lse);
+}
+
+}  // namespace
+
 std::optional<std::string> first_difference(const Case& c, const HostOutputs& a, const HostOutputs& b) {
   const CaseParams& p = c.params;
   if (p.op == Op::kAttentionBackward) return first_gradient_difference(p, a, b);
@@ -160,14 +180,13 @@ std::optional<std::string> first_difference(const Case& c, const HostOutputs& a,
         for (int ch = 0; ch < p.dim_v(); ++ch) {
           const int64_t index = (token * p.num_heads_q + h) * p.dim_v() + ch;
           if (std::memcmp(&a.out[at(index) * e], &b.out[at(index) * e], e) == 0) continue;
-          return fmt::format("O of seq {} pos {} head {} channel {}: {:.9g}, in the first launch {:.9g}", s,
-                             i, h, ch, load_float(p.type_of_out(), b.out.data(), index),
-                             load_float(p.type_of_out(), a.out.data(), index));
+          return fmt::format("O of seq {} pos {} head {} channel {}: {}, in the first launch {}", s, i, h, ch,
+                             o_text(p.type_of_out(), b.out, index), o_text(p.type_of_out(), a.out, index));
         }
         const std::size_t l = at(h * begin.back() + token);
         if (float_bits(a.lse[l]) != float_bits(b.lse[l]))
-          return fmt::format("LSE of seq {} pos {} head {}: {:.9g}, in the first launch {:.9g}", s, i, h,
-                             b.lse[l], a.lse[l]);
+          return fmt::format("LSE of seq {} pos {} head {}: {}, in the first launch {}", s, i, h,
+                             lse_text(b.lse[l]), lse_text(a.lse[l]));
         for (int key = 0; p.probs && key < p.seqs[s].k; ++key) {
           const std::size_t at_key = l * at(longest_k(p)) + at(key);
           if (float_bits(a.probs[at_key]) == float_bits(b.probs[at_key])) continue;

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "harness/verify/bitwise.h"
@@ -60,6 +62,13 @@ TEST(Bitwise, TheFirstDifferenceIsNamed) {
   b = a;
   b.lse[5 + 4] = -b.lse[5 + 4];
   EXPECT_THAT(first_difference(c, a, b).value_or(""), HasSubstr("LSE of seq 1 pos 2 head 1"));
+  HostOutputs unwritten = a;
+  std::fill(unwritten.lse.begin(), unwritten.lse.end(), std::bit_cast<float>(~uint32_t{0}));
+  EXPECT_THAT(first_difference(c, a, unwritten).value_or(""),
+              HasSubstr("head 0: not written, in the first launch "));
+  std::fill(unwritten.out.begin(), unwritten.out.end(), static_cast<unsigned char>(0xff));
+  EXPECT_THAT(first_difference(c, a, unwritten).value_or(""),
+              HasSubstr("channel 0: NaN (not written, or poison that was read), in the first launch "));
   HostOutputs nan = a;
   nan.lse[0] = NAN;
   EXPECT_FALSE(first_difference(c, nan, nan)) << "bits, not values";
