@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -12,6 +10,7 @@
 #include <utility>
 
 #include "harness/cases/cost.h"
+#include "harness/record/text.h"
 #include "harness/report/summary.h"
 #include "harness/verify/clues.h"
 #include "harness/verify/shown_mistakes.h"
@@ -32,15 +31,11 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   const auto add = [&](std::string text, Has has) {
     out.push_back({std::move(text), [has = std::move(has)](const Record& r) { return has(r.item.params); }});
   };
-  const auto keys_in_last_page = [](const CaseParams& p, std::size_t b) {
-    const int keys = p.seqs[b].k;
-    return keys == 0 ? 0 : (leftpad_of(p, b) + keys - 1) % p.block_size + 1;
-  };
-  const auto any_last_page = [](auto&& has) {
-    return [has](const CaseParams& p) {
-      if (p.kv != KvSource::kPaged || p.block_size == 1) return false;
-      for (std::size_t b = 0; b < p.seqs.size(); ++b) {
-        if (p.seqs[b].k > 0 && has(p, b)) return true;
+  const auto some_last_page = [](bool full) {
+    return [full](const CaseParams& p) {
+      for (std::size_t b = 0; p.kv == KvSource::kPaged && p.block_size > 1 && b < p.seqs.size(); ++b) {
+        const int end = leftpad_of(p, b) + p.seqs[b].k;
+        if (p.seqs[b].k > 0 && (end % p.block_size == 0) == full) return true;
       }
       return false;
     };
@@ -92,12 +87,8 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   add("have a sequence with several queries", any_sequence([](const SeqLen& s) { return s.q > 1; }));
   add("have a sequence with one query", any_sequence([](const SeqLen& s) { return s.q == 1; }));
   add("have several sequences", [](const CaseParams& p) { return p.seqs.size() > 1; });
-  add("have a last page that is not full", any_last_page([=](const CaseParams& p, std::size_t b) {
-        return keys_in_last_page(p, b) < p.block_size;
-      }));
-  add("have a last page that is full", any_last_page([=](const CaseParams& p, std::size_t b) {
-        return keys_in_last_page(p, b) == p.block_size;
-      }));
+  add("have a last page that is not full", some_last_page(false));
+  add("have a last page that is full", some_last_page(true));
   for (const int tile : {16, 32, 64, 128}) {
     add("have a sequence whose length is no multiple of " + std::to_string(tile),
         any_sequence([tile](const SeqLen& s) { return s.k % tile != 0; }));
@@ -134,13 +125,6 @@ std::string of_any_layout(std::string mistake) {
 }
 
 /// A mistake without its numbers, which are not the same in all cases.
-std::string without_numbers(const std::string& mistake) {
-  std::string out;
-  std::copy_if(mistake.begin(), mistake.end(), std::back_inserter(out),
-               [](char c) { return std::isdigit(static_cast<unsigned char>(c)) == 0; });
-  return out;
-}
-
 std::string mistake_key(const std::string& mistake) { return without_numbers(of_any_layout(mistake)); }
 
 /// A mistake that a case may make, as a clue names it.

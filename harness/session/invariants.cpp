@@ -152,14 +152,18 @@ class Invariants {
   /// A cascade attends its prefix with the queries of the whole batch, so it is never batch-invariant.
   bool batch_invariant() const { return (kernel_.flags & kBatchInvariant) != 0 && p_.path != Path::kCascade; }
 
+  void launch_again() {
+    workload_.reset_outputs();
+    launcher_.launch();
+    device_.synchronize();
+  }
+
   /// The same launch again.
   void repeat() {
     options_.begins("repeat");
     const uint64_t before = workload_.outputs_digest();
     for (int i = 1; i < options_.repeats; ++i) {
-      workload_.reset_outputs();
-      launcher_.launch();
-      device_.synchronize();
+      launch_again();
       if (workload_.outputs_digest() == before) continue;
       const auto difference = first_difference(base_, outputs_, launcher_.outputs(workload_));
       const std::string where =
@@ -179,9 +183,7 @@ class Invariants {
     if (verdict_.pass || !launch_was_right_) return;
     options_.begins("repeat");
     for (int i = 0; i < kMore; ++i) {
-      workload_.reset_outputs();
-      launcher_.launch();
-      device_.synchronize();
+      launch_again();
       const HostOutputs again = launcher_.outputs(workload_);
       if (!first_difference(base_, outputs_, again)) continue;
       if (!deterministic() && verify_launch(base_, again, launcher_.numerics(), options_.check, 0).pass)

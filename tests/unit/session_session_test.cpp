@@ -92,6 +92,15 @@ Record run_one(const Kernel& k, const Case& c, CheckMode check = CheckMode::kSam
   return run_item({&c, &k}, *device, options, lost);
 }
 
+Record run_with_invariants(const Kernel& k, const Case& c) {
+  const auto device = open_device("cpu", 1);
+  SessionOptions options;
+  options.invariants = true;
+  options.time = false;
+  bool lost = false;
+  return run_item({&c, &k}, *device, options, lost);
+}
+
 TEST(RunItem, AKernelThatWritesNothingFails) {
   const Case c = tiny_case();
   const Kernel k =
@@ -128,13 +137,7 @@ TEST(RunItem, AFailedLaunchOfAnInvariantNamesIt) {
     if (++launches > 1) return refuse(m, KernelStatus::kDeviceError, "out of registers");
     return right.launch(p, c, m);
   };
-  const Case c = tiny_case();
-  const auto device = open_device("cpu", 1);
-  SessionOptions options;
-  options.invariants = true;
-  options.time = false;
-  bool lost = false;
-  const Record r = run_item({&c, &k}, *device, options, lost);
+  const Record r = run_with_invariants(k, tiny_case());
   EXPECT_EQ(r.status, Status::kError);
   EXPECT_EQ(
       r.reason,
@@ -158,13 +161,7 @@ TEST(RunItem, ARaceIsSaidBesideABrokenInvariant) {
   const auto clues = [&](bool race) {
     launches = 0;
     racy = race;
-    const Case c = tiny_case();
-    const auto device = open_device("cpu", 1);
-    SessionOptions options;
-    options.invariants = true;
-    options.time = false;
-    bool lost = false;
-    const Record r = run_item({&c, &k}, *device, options, lost);
+    const Record r = run_with_invariants(k, tiny_case());
     EXPECT_EQ(r.status, Status::kFail);
     EXPECT_THAT(r.reason, ::testing::HasSubstr("invariant "));
     return r.check->clues;

@@ -97,8 +97,7 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
   constexpr Shape kShape = Choice::kShape;
   constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
   static_assert(kSmemBytes <= kSharedBytes);
-  constexpr bool kOnlyListed =
-      kShape.split && kShape.wide;  // launches of many rows have tiles enough otherwise
+  constexpr bool kOnlyListed = kShape.split && kShape.wide;  // launches without a list split few rows only
   auto* kernel = prefill_kernel<std::conditional_t<kOnlyListed, FromList<Choice>, Choice>>;
   if constexpr (Derived<kShape>::kTakesWindows) {
     if (p.reach_left == kFar) kernel = prefill_kernel<WithoutWindows<Choice>>;

@@ -52,8 +52,8 @@ inline int num_head_tiles(const Instance& instance, const AttentionParams& p) {
 }
 
 /// Upper bound of a launch's whole tiles, over all ways to divide total_q into batch sequences; items are as many, in a
-/// listed launch max_fixed_states() more at most. For a wide instance also
-/// one for the tiles that run otherwise, so that a workspace for many queries is enough for fewer.
+/// listed launch max_fixed_states() more at most. For a wide instance also one for narrow tiles, so that a workspace for
+/// many queries is enough for fewer.
 inline int64_t max_items(const Instance& instance, const AttentionParams& p) {
   const int tokens = std::min(tokens_per_tile(instance, p), division_tokens(instance, p));
   return p.total_q / tokens + p.batch;

@@ -73,8 +73,7 @@ inline constexpr int32_t kFixedWorks = 132;
 inline constexpr int32_t kLeastFixedSplit = 32;
 inline constexpr int32_t kFewWorks = 4;  ///< as of a model with few KV heads, or one on several GPUs
 inline constexpr int32_t kLeastFewSplit = 16;
-inline constexpr int32_t kMostFewSplits =
-    32;  ///< more would allow fewer sequences: launches count states in 16 bits
+inline constexpr int32_t kMostFewSplits = 32;  ///< launches count states in 16 bits
 
 /// Most splits of a tile of a sequence that has `works` > 0 tiles, counted for each head tile, of at most `blocks` KV
 /// blocks. More works or fewer blocks never give more splits.
