@@ -226,6 +226,17 @@ TEST(DecodePartition, EqualPartsWhereLengthsAllowIt) {
   for (int32_t b = 0; b < 32; ++b) EXPECT_EQ(splits_of(p, 16 * b, 16).count, 1);
 }
 
+TEST(DecodePartition, PartsFitTheBatch) {
+  EXPECT_EQ(fit_parts(33, 32), 32);   // a sequence each
+  EXPECT_EQ(fit_parts(33, 64), 32);   // two each
+  EXPECT_EQ(fit_parts(33, 16), 32);   // half a sequence each
+  EXPECT_EQ(fit_parts(132, 1), 132);  // all parts share the only sequence
+  EXPECT_EQ(fit_parts(33, 24), 33);   // 24 would leave a quarter of the GPU idle
+  EXPECT_EQ(fit_parts(16, 30), 15);
+  EXPECT_EQ(fit_parts(1, 5), 1);
+  EXPECT_EQ(fit_parts(33, 0), 33);
+}
+
 TEST(DecodePartition, SharesOfLikeLengths) {
   // 66 parts for 32 sequences: two each, 32 of 64 tiles in each.
   const Shares two = limit_shares(make_shares(32, 66), 64, 2);

@@ -47,7 +47,7 @@ Guess guess(const Instance& instance, const AttentionParams& p, const LaunchCont
   const int64_t useful = std::max<int64_t>((g.total_units + division.min_units - 1) / division.min_units, 1);
   const int resident = context.multiprocessors * instance.blocks_per_sm;
   const int parts = std::clamp(resident / p.num_heads_kv, 1, division.max_parts);
-  g.parts = static_cast<int32_t>(std::min<int64_t>(parts, useful));
+  g.parts = static_cast<int32_t>(std::min<int64_t>(hopper::fit_parts(parts, p.batch), useful));
   if (division.split_every_unit) {
     g.partials = static_cast<int32_t>(std::max<int64_t>(g.most_units, 1));
   } else {
