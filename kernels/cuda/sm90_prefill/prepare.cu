@@ -190,7 +190,8 @@ __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int 
 template <bool kSplits>
 __global__ void __launch_bounds__(kThreads)
     prepare_kernel(const __grid_constant__ AttentionParams p, const ScheduleParams s, Schedule* schedule) {
-  cudaTriggerProgrammaticLaunchCompletion();  // the attention kernel may start meanwhile
+  // The attention kernel may start meanwhile.
+  if constexpr (!kSplits) cudaTriggerProgrammaticLaunchCompletion();
   __shared__ Page page;
 
   if (!kSplits && p.batch <= kMaxFewSequences && s.skip_q_len == 0) {
@@ -231,6 +232,9 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
     if (pass == 1) break;
+    // A kernel that starts within some 1 us of the one before it may fetch its code slowly, for 10 us (LADDER.md). This
+    // one needs the whole list, so it loses nothing by starting only now.
+    if constexpr (kSplits) cudaTriggerProgrammaticLaunchCompletion();
 
     // Turns counts into the place of each bucket's first tile.
     int num_items;
