@@ -59,7 +59,7 @@ DECODES = [*[(label, PAGED + HEADS_32 + batch) for label, batch in
               ("1 x 1k, appending", "append/q1s1k"), ("8 x 4k, appending", "append/8q1s4k"), ("32 x 1k, appending", "append/32q1s1k"),
               ("2,048 tokens over 8,192, 63 decodes at 4,096", "q2ks8k_63q1s4k")]],
            *[(f"32 x 4k, {q}/{kv} heads", f"{PAGED}bf16/h{q}-{kv}/d128/causal/32q1s4k") for q, kv in ((28, 4), (64, 8))],
-           ("128 x 8,448, the first 8,192 shared", "attention/paged64-nhd-shared8192/" + HEADS_32 + "128q1s8448")]
+           ("128 x 8,448, 8,192 of them shared (peers are not told)", "attention/paged64-nhd-shared8192/" + HEADS_32 + "128q1s8448")]
 
 
 def beside(cases, *files):
