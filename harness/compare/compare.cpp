@@ -371,8 +371,9 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
       medians_say_more(b, f, t.ratio, effect)) {
     row.note = "times in steps: the medians lie further apart than the middle halves";
   }
-  if (row.note.empty() && (base.throttled || fresh.throttled)) {
-    row.note = fmt::format("throttled in {}", !fresh.throttled ? "BASE" : base.throttled ? "both" : "NEW");
+  if (row.note.empty() || row.doubt == Doubt::kInterval) {
+    const std::string remark = remark_on_times(base, fresh);
+    row.note += (row.note.empty() || remark.empty() ? "" : "; ") + remark;
   }
 }
 

@@ -35,4 +35,17 @@ std::string vague_time_text(const LoadedResult& base, const LoadedResult& fresh)
                      of_fresh ? "NEW" : "BASE", digits(100 * worse.half_interval(), 2), far_samples(worse));
 }
 
+std::string remark_on_times(const LoadedResult& base, const LoadedResult& fresh) {
+  const auto speeds = [](const char* side, const LoadedResult& r) {
+    // Pooled runs differ for other reasons, which their spread accounts for.
+    const auto found = r.runs == 1 && !r.busy() ? two_speeds(r.samples_us) : std::nullopt;
+    return found ? fmt::format("two speeds in {}: {}", side, two_speeds_text(*found)) : std::string();
+  };
+  const std::string of_base = speeds("BASE", base), of_fresh = speeds("NEW", fresh);
+  if (!of_base.empty() || !of_fresh.empty())
+    return of_base + (of_base.empty() || of_fresh.empty() ? "" : "; ") + of_fresh;
+  if (!base.throttled && !fresh.throttled) return "";
+  return fmt::format("throttled in {}", !fresh.throttled ? "BASE" : base.throttled ? "both" : "NEW");
+}
+
 }  // namespace attnbench

@@ -131,6 +131,11 @@ std::string time_text(double us) {
   return digits(us) + " us";
 }
 
+std::string two_speeds_text(const TwoSpeeds& s) {
+  return fmt::format("{} in {:.0f} % of the samples, {} in the others", time_text(s.quick),
+                     100 * s.quick_share, time_text(s.slow));
+}
+
 std::string without_numbers(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -193,6 +193,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
   print_failures(out, records, options);
   print_sums(out, records, options.width);
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';
+  if (const std::string speeds = two_speed_times(records); !speeds.empty()) out << '\n' << speeds << '\n';
   const double seconds = std::round(1000 * options.elapsed_s) / 1000;
   out << (rows.empty() ? "" : "\n")
       << fmt::format("{}; {} s\n", summary_text(summarise(records)),

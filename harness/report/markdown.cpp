@@ -123,6 +123,8 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
   for (const std::string& legend : time_legends(records)) out << "\n" << markdown_text(legend) << "\n";
   if (const std::string marks = time_marks(records); !marks.empty())
     out << "\n" << markdown_text(marks) << "\n";
+  if (const std::string speeds = two_speed_times(records); !speeds.empty())
+    out << "\n" << markdown_text(speeds) << "\n";
   if (const std::string legend = other_check_legend(records); !legend.empty())
     out << "\n" << markdown_text(legend) << "\n";
   bool heading = false;

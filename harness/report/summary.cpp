@@ -99,6 +99,22 @@ std::vector<std::string> time_legends(std::span<const Record> records) {
   return out;
 }
 
+std::string two_speed_times(std::span<const Record> records) {
+  constexpr std::size_t kNamed = 5;
+  std::vector<std::string> found;
+  for (const Record& r : records) {
+    if (!r.time || r.time->busy()) continue;
+    if (const auto speeds = two_speeds(r.time->samples_us))
+      found.push_back(fmt::format("{}: {}", one_line(record_name(r)), two_speeds_text(*speeds)));
+  }
+  if (found.empty()) return "";
+  const std::size_t named = std::min(found.size(), kNamed);
+  const std::string more = found.size() > named ? fmt::format("; and {} more", found.size() - named) : "";
+  return fmt::format("two speeds: {}{}. Such a median may change from run to run by more than ± says",
+                     fmt::join(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(named), "; "),
+                     more);
+}
+
 std::string ceilings_legend(std::span<const Record> records, bool disturbed) {
   const bool any = std::any_of(records.begin(), records.end(),
                                [](const Record& r) { return r.roofline && r.roofline->sol; });

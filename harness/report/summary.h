@@ -53,6 +53,9 @@ bool is_ranked(const Time& t) {
 /// The legends of the marks "!" (TimeResult::busy) and "?" (vague) that some time has.
 std::vector<std::string> time_legends(std::span<const Record> records);
 
+/// The times whose samples fall into two groups, with what that means; empty if there are none. At most five are named.
+std::string two_speed_times(std::span<const Record> records);
+
 /// The legend of the mark "*" behind %SOL and bound; empty unless the ceilings are `disturbed` and some record has %SOL.
 std::string ceilings_legend(std::span<const Record> records, bool disturbed);
 

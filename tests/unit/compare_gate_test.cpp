@@ -57,6 +57,17 @@ TEST(CompareGate, ThrottledCasesAreMarkedNotDropped) {
   EXPECT_EQ(row.note, "throttled in NEW");
 }
 
+TEST(CompareGate, TwoSpeedsAreSaid) {
+  LoadedResult fresh = sampled("a", 100, 0.002, 40, 2);
+  for (std::size_t i = 0; i < 30; ++i) fresh.samples_us[i] *= 1.1;
+  const LoadedResult base = sampled("a", 100, 0.002, 40, 1);
+  EXPECT_THAT(one(base, fresh).note,
+              AllOf(HasSubstr("two speeds in NEW: "), HasSubstr(" us in 25 % of the samples, ")));
+  fresh.runs = 2;
+  EXPECT_THAT(one(base, fresh).note, Not(HasSubstr("two speeds")))
+      << "of pooled runs each may have its own speed";
+}
+
 TEST(CompareGate, NoiseBetweenRunsWidensTheInterval) {
   const LoadedResult base = sampled("a", 100, 0.002, 40, 1), fresh = sampled("a", 104, 0.002, 40, 2);
   ASSERT_EQ(one(base, fresh).change, Change::kSlower);

@@ -305,6 +305,21 @@ TEST(ReportConsole, TimesOfABusyMachineAreMarkedRowByRow) {
   EXPECT_THAT(text, HasSubstr("\n! other processes took the cores during more than half of the samples"));
 }
 
+TEST(ReportConsole, TwoSpeedsAreSaid) {
+  Record r = test::passing("a");
+  r.time->samples_us.assign(30, 81.0);
+  EXPECT_EQ(two_speed_times(std::vector{r}), "");
+  r.time->samples_us.insert(r.time->samples_us.end(), 70, 91.5);
+  EXPECT_EQ(
+      two_speed_times(std::vector{r}),
+      "two speeds: a/cuda_simt: 81.00 us in 30 % of the samples, 91.50 us in the others. Such a median may "
+      "change from run to run by more than ± says");
+  EXPECT_THAT(printed({r}), HasSubstr("\ntwo speeds: a/cuda_simt: "));
+  EXPECT_THAT(two_speed_times(std::vector(7, r)), HasSubstr("; and 2 more. "));
+  r.time->disturbed = 90;
+  EXPECT_EQ(two_speed_times(std::vector{r}), "") << "others took the cores, which explains it";
+}
+
 TEST(ReportConsole, MarkedTimesAreSaid) {
   Record quiet = test::passing("a"), hot = test::passing("b"), bound = test::passing("c");
   const Record trusted = test::passing("d");

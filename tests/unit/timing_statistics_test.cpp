@@ -7,6 +7,7 @@
 #include "harness/device/peak.h"
 #include "harness/timing/roofline.h"
 #include "harness/timing/timing.h"
+#include "harness/timing/two_speeds.h"
 #include "kernels/contract/philox.h"
 
 namespace attnbench {
@@ -55,6 +56,50 @@ TEST(MedianInterval, CoversTheTrueMedianAsOftenAsItSays) {
   }
   EXPECT_GE(covered, 0.95 * kTrials);
   EXPECT_LE(covered, 0.99 * kTrials);
+}
+
+/// `count` values around `centre`, from -width to +width.
+std::vector<double> around(double centre, double width, int count) {
+  std::vector<double> x;
+  for (int i = 0; i < count; ++i) x.push_back(centre + width * (2.0 * i / (count - 1) - 1));
+  return x;
+}
+
+std::vector<double> both(std::vector<double> a, const std::vector<double>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  std::reverse(a.begin(), a.end());
+  return a;
+}
+
+TEST(TwoSpeeds, TwoGroupsAreFound) {
+  const auto found = two_speeds(both(around(81, 1, 30), around(91, 2, 70)));
+  ASSERT_TRUE(found);
+  EXPECT_NEAR(found->quick, 81, 0.1);
+  EXPECT_NEAR(found->slow, 91, 0.1);
+  EXPECT_EQ(found->quick_share, 0.3);
+}
+
+TEST(TwoSpeeds, OneGroupIsNone) {
+  EXPECT_FALSE(two_speeds(around(81, 10, 100))) << "wide";
+  EXPECT_FALSE(two_speeds(std::vector<double>(100, 81.0)));
+  EXPECT_FALSE(two_speeds(both(around(81, 1, 95), around(120, 1, 5)))) << "outliers";
+  EXPECT_FALSE(two_speeds(both(around(81, 0.1, 50), around(82, 0.1, 50)))) << "1 %: steps of the clock";
+  EXPECT_FALSE(two_speeds(both(around(81, 3, 50), around(88, 3, 50)))) << "the gap is narrower than a group";
+  EXPECT_FALSE(two_speeds(both(around(81, 1, 5), around(91, 1, 5)))) << "too few";
+  EXPECT_FALSE(two_speeds({}));
+}
+
+TEST(TwoSpeeds, NoisyTimesOfOneSpeedHardlyEverLookLikeTwo) {
+  int alarms = 0;
+  for (uint32_t t = 0; t < 2000; ++t) {
+    std::vector<double> x;
+    for (uint32_t i = 0; i < 40; ++i) {
+      const double u = (philox4x32(i, t, 0, 0, 9).x[0] + 0.5) / 4294967296.0;
+      x.push_back(100 * (1 - 0.05 * std::log(u)));  // as if work of others were added at random
+    }
+    alarms += two_speeds(x).has_value();
+  }
+  EXPECT_LE(alarms, 60);
 }
 
 /// A device whose launches take artificial times.
