@@ -51,6 +51,12 @@ void Progress::end(const Record& record) {
   options.width = terminal_width(STDERR_FILENO);
   fmt::print(stderr, "{}\n",
              progress_line(record, static_cast<int64_t>(done_), static_cast<int64_t>(total_), options));
+  if (record.status == Status::kTimeout && timeouts_ == 1 && done_ < total_) {
+    fmt::print(
+        stderr,
+        "attnbench: note: each further case that hangs waits as long: --timeout S waits less, --fail-fast "
+        "stops at the first, and Ctrl-C keeps what is done\n");
+  }
   if (!terminal_) say_time_left();
   std::fflush(stderr);
 }

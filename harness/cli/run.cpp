@@ -61,6 +61,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   s.counters = o.counters;
   s.timing = o.timing.options();
   s.kernels = o.kernels;
+  if (o.timeout_given) s.timeout_s = o.timeout_s;
   if (!check.empty() && check != std::vector<std::string>{"sampled"})
     s.plain_args.push_back(fmt::format("--check {}", fmt::join(check, ",")));
   if (!o.required.empty()) s.plain_args.push_back(fmt::format("--require {}", fmt::join(o.required, ",")));

@@ -71,6 +71,7 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
   const auto plugin = options.plugin_of.find(work.kernel);
   if (plugin != options.plugin_of.end()) line += " --plugin " + shell_word(plugin->second);
   for (const std::string& arg : options.plain_args) line += " " + arg;
+  if (options.timeout_s) line += fmt::format(" --timeout {:g}", *options.timeout_s);
   return line;
 }
 

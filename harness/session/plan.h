@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct SessionOptions {
   KernelTable table{};  ///< the program's kernels and plug-ins; some paths also need a merge_states kernel
   std::vector<std::string> kernels;                ///< names; empty: all kernels of the device
   std::vector<std::string> plain_args;             ///< options to repeat in a repro line ("--check full")
+  /// --timeout, if given: in repro lines, but no part of the plan, so that a run which goes on may change it.
+  std::optional<double> timeout_s;
   std::map<const Kernel*, std::string> plugin_of;  ///< files of the kernels that come from plug-ins
 };
 

@@ -70,6 +70,8 @@ TEST(CliCrash, ASweepOutlivesItsKernels) {
   EXPECT_THAT(record_of(scratch, "hangs")["log"].get<std::string>(),
               StartsWith("attnbench: error: no end in"))
       << "and no empty line before it";
+  EXPECT_THAT(record_of(scratch, "hangs")["repro"].get<std::string>(), HasSubstr(" --timeout 5"));
+  EXPECT_THAT(o.err, HasSubstr("note: each further case that hangs waits as long: --timeout S waits less"));
   EXPECT_THAT(record_of(scratch, "overallocates")["reason"].get<std::string>(),
               HasSubstr(kSanitized ? "exit code" : "overallocates: launch failed: out of memory"));
   EXPECT_EQ(read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"]["complete"], true);
