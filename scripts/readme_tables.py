@@ -172,7 +172,7 @@ def quickstart(h100, cpu):
 # --- The program itself --------------------------------------------------------------------------------------
 
 def harness_cost(*files):
-    """The figures of the program itself; harness/README.md has the bars."""
+    """The figures of the program itself; tests/cost/README.md has the bars."""
     columns = []
     for data in files:
         cpu, context = data["context"]["device"] == "cpu", data["context"]

@@ -31,8 +31,9 @@ struct SessionOptions {
   TimingOptions timing;
   bool wants_ceilings() const { return time && timing.ceilings; }
   KernelTable table{};  ///< the program's kernels and plug-ins; some paths also need a merge_states kernel
-  std::vector<std::string> kernels;                ///< names; empty: all kernels of the device
-  std::vector<std::string> plain_args;             ///< options to repeat in a repro line ("--check full")
+  std::vector<std::string> kernels;  ///< names; empty: all kernels of the device
+  /// Options that change a record ("--check full"): in repro lines, and --resume compares them.
+  std::vector<std::string> plain_args;
   /// --timeout, if given: in repro lines, but no part of the plan, so that a run which goes on may change it.
   std::optional<double> timeout_s;
   std::map<const Kernel*, std::string> plugin_of;  ///< files of the kernels that come from plug-ins

@@ -31,7 +31,8 @@ struct BlockScales {
 class Misread : public reference::Inputs {
  public:
   struct How {
-    /// KV head that a query head reads K and V from. If one is given, the problem has Hkv = Hq, and both are.
+    /// KV head that a query head reads K and V from. Set both or none: with them the problem has as many KV heads as
+    /// query heads.
     std::function<int(int)> k_head, v_head;
     std::optional<Tensor> no_descale;  ///< the tensor whose descales are not applied
     bool exchanged = false;            ///< K is read for V and V for K

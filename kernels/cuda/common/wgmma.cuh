@@ -41,7 +41,7 @@ __device__ __forceinline__ void wgmma_wait() {
 /// Matrix Descriptor Format".
 ///
 /// K-major operands (Q, K: rows hold the summed dimension): `leading_bytes` is ignored.
-/// MN-major operands (V: rows are the summed dimension): `leading_bytes` leads to the next 64 columns.
+/// MN-major operands (V: rows are the summed dimension): `leading_bytes` leads to the next kRowBytes / 2 columns.
 /// kGroupBytes leads to the next 8 rows of a chunk.
 ///
 /// All lanes construct it together, with the same arguments. The shuffle tells the compiler that the value is

@@ -18,6 +18,7 @@
 namespace attnbench::sm90_prefill {
 namespace {
 
+#define HEAD_DIMS "64, 96, 128, 192, 256, or 192 with head_dim_v 128"
 #define INSTANCE(name, ...) " " #name
 constexpr const char* kInstanceNames =
 #include "kernels/cuda/sm90_prefill/instances.def"
@@ -231,7 +232,7 @@ KernelStatus check_supported(const Kernel& kernel, const OpParams& op, const Lau
   if (instance == nullptr) {
     const char* required = p.features & kE4m3Kv ? "64, 128 or 256 for e4m3 KV"
                            : p.softcap > 0.0f   ? "64, 128 or 256 for softcap"
-                                                : "64, 96, 128, 192, 256, or 192 with head_dim_v 128";
+                                                : HEAD_DIMS;
     return unsupported("%s: head_dim %s required, given %d with head_dim_v %d", required, p.head_dim,
                        p.head_dim_v);
   }
@@ -420,8 +421,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
 }
 
 constexpr const char* kShapes =
-    "head_dim 64, 96, 128, 192, 256, or 192 with head_dim_v 128; block_size a multiple of 8, at head_dim 64, "
-    "128 and 256 any";
+    "head_dim " HEAD_DIMS "; block_size a multiple of 8, at head_dim 64, 128 and 256 any";
 constexpr uint64_t kFeatures = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap |
                                kSinks | kBf16 | kFp16 | kE4m3Kv | kE4m3Q | kInt8K | kInt8Q | kPartialKv |
                                kHeadDimV;

@@ -168,6 +168,9 @@ struct Derived {
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
   static_assert(kShape.head_dim * 2 % kChunkBytes == 0 && kDimV * 2 % kChunkBytes == 0);
+  static_assert(kDimV % 32 == 0);  // rows are stored by 32 channels (epilogue.cuh)
+  static_assert(!kShape.split || kDimV == 64 || kDimV == 128 ||
+                kDimV == 256);  // as merge_splits.cu takes them
   static_assert(kShape.masked || !kShape.softcap);
   static_assert(kShape.split || !kShape.cascade);
   static_assert((kShape.split && !kShape.cascade) || !kShape.listed);
