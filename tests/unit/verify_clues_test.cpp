@@ -24,8 +24,10 @@ namespace {
 
 using test::case_of;
 using test::clues;
+using test::computed_by;
 using test::kNoneStored;
 using test::kNumerics;
+using test::Mistake;
 using test::outputs_of;
 using test::right_outputs;
 using test::token_of;
@@ -79,67 +81,6 @@ TEST(Clues, EverySuspectIsNamed) {
   Case lists = case_of(true);
   lists.params.topk = 16;
   expect_each_is_named(lists);
-}
-
-/// A kernel in plain loops, with a mistake.
-struct Mistake {
-  std::string text;
-  bool causal = true;
-  std::function<double(double)> score = [](double x) { return x / std::sqrt(32.0); };
-  std::function<bool(int, int, SeqLen)> sees = [](int i, int j, SeqLen s) { return j <= i + s.k - s.q; };
-  std::function<int(int)> k_head = [](int h) { return h / 2; };
-  std::function<int(int)> v_head = k_head;
-  /// The token that is read for key j; `end`: keys that the query sees.
-  std::function<int(int, int, SeqLen)> k_token = [](int j, int, SeqLen) { return j; };
-  std::function<int(int, int, SeqLen)> v_token = k_token;
-  int block = 0;  ///< keys of a block; sums are relative to the maximum so far and never rescaled. 0: right
-  bool backwards = false;
-};
-
-/// A key that a query sees.
-struct SeenKey {
-  int j;
-  double score;
-  std::vector<double> v;
-};
-
-HostOutputs computed_by(const Mistake& m, const Case& c) {
-  constexpr std::size_t kDim = 32;
-  const CaseInputs inputs(c, kNoneStored);
-  HostOutputs h = right_outputs(c);
-  const int64_t total = cost_of(c.params).total_q;
-  for (const reference::RowId& id : reference::all_rows(problem_of(c))) {
-    const SeqLen s = c.params.seqs[static_cast<std::size_t>(id.seq)];
-    std::vector<double> q(kDim), k(kDim), v(kDim), o(kDim, 0.0);
-    inputs.load_q(id.seq, id.head, id.pos, id.pos + 1, q.data());
-    std::vector<SeenKey> seen;
-    for (int j = 0; j < s.k; ++j) {
-      if (c.params.causal && !m.sees(id.pos, j, s)) continue;
-      const int end = c.params.causal ? id.pos + s.k - s.q + 1 : s.k;
-      const int from_k = m.k_token(j, end, s), from_v = m.v_token(j, end, s);
-      inputs.load_k(id.seq, m.k_head(id.head), from_k, from_k + 1, k.data());
-      inputs.load_v(id.seq, m.v_head(id.head), from_v, from_v + 1, v.data());
-      double dot = 0;
-      for (std::size_t ch = 0; ch < kDim; ++ch) dot += q[ch] * k[ch];
-      seen.push_back({j, m.score(dot), v});
-    }
-    if (m.backwards) std::reverse(seen.begin(), seen.end());
-    double sum = 0, maximum = m.block > 0 ? -INFINITY : 0;
-    for (const SeenKey& key : seen) {
-      for (const SeenKey& other : seen) {
-        if (m.block > 0 && other.j / m.block == key.j / m.block) maximum = std::max(maximum, other.score);
-      }
-      const double e = std::exp(key.score - maximum);
-      sum += e;
-      for (std::size_t ch = 0; ch < kDim; ++ch) o[ch] += e * key.v[ch];
-    }
-    const int64_t token = token_of(c, id);
-    h.lse[static_cast<std::size_t>(id.head * total + token)] = static_cast<float>(maximum + std::log(sum));
-    for (std::size_t ch = 0; ch < kDim; ++ch)
-      store_float(c.params.dtype, h.out.data(), (token * 4 + id.head) * 32 + static_cast<int64_t>(ch),
-                  static_cast<float>(o[ch] / sum));
-  }
-  return h;
 }
 
 TEST(Clues, MistakesInPlainLoopsAreNamed) {
@@ -197,63 +138,6 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
     EXPECT_THAT(found, Contains(StartsWith("looks like: " + m.text))) << m.text;
   }
   EXPECT_THAT(clues(case_of(true), computed_by({}, case_of(true))), IsEmpty());
-}
-
-TEST(Clues, APageThatIsReadFromThePageBeforeIsNamed) {
-  constexpr int kPage = 16;
-  const auto before = [](int j, int end) {
-    const int last = (end - 1) / kPage;
-    return last > 0 && j / kPage == last ? j - kPage : j;
-  };
-  const auto in_sequence = [=](int j, int, SeqLen s) { return before(j, s.k); };
-  const auto in_part_of_sequence = [=](int j, int, SeqLen s) {
-    return s.k % kPage == 0 ? j : before(j, s.k);
-  };
-  const auto in_query = [=](int j, int end, SeqLen) { return before(j, end); };
-  const auto in_part_of_query = [=](int j, int end, SeqLen) { return end % kPage == 0 ? j : before(j, end); };
-  const auto right = [](int j, int, SeqLen) { return j; };
-  const std::vector<Mistake> mistakes = {
-      {.text = "K of the last page of a sequence is read from the page before; V is right",
-       .k_token = in_sequence,
-       .v_token = right},
-      {.text = "V of the last page of a sequence is read from the page before; K is right",
-       .v_token = in_sequence},
-      {.text = "K and V of the last page of a sequence are read from the page before (",
-       .k_token = in_sequence},
-      {.text = "K of the last page of a sequence, if it is not full, is read from the page before",
-       .k_token = in_part_of_sequence,
-       .v_token = right},
-      {.text = "K of the last page that a query sees is read from the page before; V is right",
-       .k_token = in_query,
-       .v_token = right},
-      {.text =
-           "K of the last page that a query sees, if it sees only a part of it, is read from the page before",
-       .k_token = in_part_of_query,
-       .v_token = right},
-  };
-  Case c = case_of(true);
-  ASSERT_EQ(c.params.block_size, kPage);
-  c.params.seqs = {{5, 9}, {7, 36}, {20, 40}, {1, 40}, {3, 48}};
-  for (const Mistake& m : mistakes) {
-    const auto found = clues(c, computed_by(m, c));
-    EXPECT_THAT(found, Contains(StartsWith("looks like: " + m.text))) << m.text;
-  }
-  const Mistake of_one_length = {
-      .k_token = [=](int j, int, SeqLen s) { return s.k == 36 ? before(j, s.k) : j; }};
-  EXPECT_THAT(clues(c, computed_by(of_one_length, c)),
-              Contains(StartsWith(
-                  "looks like: K and V of the last page of a sequence are read from the page before, in a "
-                  "part of the rows (all ")));
-  // O is that of a lost last key, too, but its LSE is not.
-  Case two = c;
-  two.params.block_size = 1;
-  two.params.seqs = {{1, 2}};
-  EXPECT_THAT(clues(two, computed_by({.k_token = [](int, int, SeqLen) { return 0; }}, two)),
-              AllOf(Contains(StartsWith(
-                        "looks like: K and V of the last page of a sequence are read from the page before")),
-                    Each(Not(HasSubstr("left out")))));
-  c.params.kv = KvSource::kPacked;
-  EXPECT_THAT(clues(c, computed_by(mistakes.front(), c)), Each(Not(HasSubstr("page"))));
 }
 
 HostOutputs with_logits_times(double factor, const Case& c) {
