@@ -13,6 +13,7 @@
 #include "harness/verify/bitwise.h"
 #include "harness/verify/clues.h"
 #include "harness/verify/rank_states.h"
+#include "harness/verify/row_pattern.h"
 #include "harness/verify/verify.h"
 
 namespace attnbench {
@@ -50,12 +51,65 @@ std::string second_launch(const WorkItem& work, Workload& workload, Launcher& la
   }
 }
 
+/// Elements of O with all bits one, and those of them that have all bits zero in `other`.
+std::pair<int64_t, int64_t> count_unwritten(const HostOutputs& first, const HostOutputs& other,
+                                            std::size_t size) {
+  int64_t ones = 0, zeros = 0;
+  for (std::size_t at = 0; at + size <= std::min(first.out.size(), other.out.size()); at += size) {
+    const auto all = [&](const HostOutputs& o, unsigned char byte) {
+      return std::all_of(o.out.begin() + static_cast<std::ptrdiff_t>(at),
+                         o.out.begin() + static_cast<std::ptrdiff_t>(at + size),
+                         [byte](unsigned char b) { return b == byte; });
+    };
+    if (!all(first, 0xff)) continue;
+    ++ones;
+    zeros += all(other, 0);
+  }
+  return {ones, zeros};
+}
+
+/// If O has NaN, launches once more on outputs that hold 0 before, and adds to the clues whether the NaN was computed, or O
+/// was not written.
+void tell_unwritten(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
+                    const HostOutputs& first, Verdict& v) {
+  const CaseParams& p = work.item->params;
+  if (p.op != Op::kAttention || p.path != Path::kOneCall) return;
+  if (std::count(v.failed_by.begin(), v.failed_by.end(), detector::kPoison) == 0) return;
+  try {
+    workload.reset_outputs(0);
+    launcher.launch();
+    device.synchronize();
+    const auto [ones, zeros] =
+        count_unwritten(first, launcher.outputs(workload), static_cast<std::size_t>(dtype_size(p.dtype)));
+    const bool open = std::erase(v.clues, kNanOfVOrUnwritten) > 0;
+    if (ones == 0) {  // what nobody wrote would have all bits one
+      if (open) v.clues.emplace_back(kNanOfV);
+      return;
+    }
+    const auto of_memory = [](const std::string& clue) {
+      return clue.starts_with("the NaN comes from memory");
+    };
+    if (zeros == 0) {
+      if (std::any_of(v.clues.begin(), v.clues.end(), of_memory)) return;
+      v.clues.emplace_back(
+          "the NaN of O was computed, as it is there in a launch whose outputs held 0 before: memory that must not be "
+          "read was used");
+    } else {
+      v.clues.push_back(fmt::format(
+          "{} elements of O were not written when the launch ended: they are 0 in a launch whose outputs held 0 before",
+          ones == zeros ? std::to_string(zeros) : fmt::format("{} of the {} NaN", zeros, ones)));
+    }
+  } catch (const std::exception&) {  // the first launch's verdict stands
+  }
+}
+
 /// Adds to the clues what a second launch shows. Damaged memory would show in it, too.
 void tell_second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
                         CheckMode check, const HostOutputs& first, uint64_t digest, Verdict& v) {
   for (const char* damage : {detector::kGuard, detector::kInputDigest}) {
     if (std::count(v.failed_by.begin(), v.failed_by.end(), damage) > 0) return;
   }
+  tell_unwritten(work, workload, launcher, device, first, v);
   const std::string other = second_launch(work, workload, launcher, device, check, first, digest);
   const char* same = "a second launch gave the same bits";
   if (!other.empty()) {

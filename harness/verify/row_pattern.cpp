@@ -294,9 +294,7 @@ std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows) {
         n, row_text(first->id));
   }
   if (nan->keys == 0) return "";
-  if (!nan->wrong_lse) {
-    return "the NaN comes from a row of V that must not be read (0 * NaN is NaN), or from O that was not written";
-  }
+  if (!nan->wrong_lse) return kNanOfVOrUnwritten;
   return "the NaN comes from memory that must not be read, such as behind a sequence's last key or in unused "
          "pages";
 }

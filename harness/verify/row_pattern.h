@@ -11,6 +11,11 @@ namespace attnbench {
 /// "all wrong rows, and no right ones, are of heads 1, 2"; empty if no trait separates them.
 std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows);
 
+inline constexpr const char* kNanOfV = "the NaN comes from a row of V that must not be read (0 * NaN is NaN)";
+/// What nan_source() says where only the bits of O, or another launch, can tell.
+inline constexpr const char* kNanOfVOrUnwritten =
+    "the NaN comes from a row of V that must not be read (0 * NaN is NaN), or from O that was not written";
+
 /// Where the NaN of wrong rows comes from; empty if there is none, or nothing tells.
 std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows);
 

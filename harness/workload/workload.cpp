@@ -456,11 +456,11 @@ void Workload::take_inputs_of(const Workload& other) {
   remember_inputs();
 }
 
-void Workload::reset_outputs() {
+void Workload::reset_outputs(unsigned char fill) {
   for (std::size_t i = 0; i < kSlots; ++i) {
     const Buffer& b = buffers_[i];
     if (b.memory.bytes() == 0) continue;
-    if (b.role == Role::kOutput) device_->set_bytes(b.memory.data(), 0xff, b.memory.bytes());
+    if (b.role == Role::kOutput) device_->set_bytes(b.memory.data(), fill, b.memory.bytes());
     if (b.role == Role::kState) restore(static_cast<Slot>(i));
   }
   device_->synchronize();

@@ -76,8 +76,9 @@ class Workload {
   /// tensor of `other` is too large.
   void take_inputs_of(const Workload& other);
 
-  /// Call before a verified launch: sets outputs to NaN and restores caches that a launch changes.
-  void reset_outputs();
+  /// Call before a verified launch: sets outputs to NaN, or all their bytes to `fill`, and restores caches that a launch
+  /// changes.
+  void reset_outputs(unsigned char fill = 0xff);
   /// The same for a launch that is timed: of a cache only the rows that the launch writes. Dense strides only.
   void poison_outputs();
   /// Changes signs of inputs, so that a launch gets numbers it has not seen (sign_plan.h). Signs stay changed

@@ -131,6 +131,16 @@ KernelStatus unwritten_row(const OpParams* p, const LaunchContext* c, KernelMess
   return status;
 }
 
+/// As if a row of V had been NaN that must not be read.
+KernelStatus nan_row(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  const KernelStatus status = good().launch(p, c, m);
+  const AttentionParams& a = p->attention;
+  const std::size_t e = dtype_size(a.dtype_out);
+  std::memset(static_cast<char*>(a.out) + static_cast<std::size_t>(last_row(a)) * e, 0xff,
+              static_cast<std::size_t>(a.head_dim_v) * e);
+  return status;
+}
+
 KernelStatus past_the_end(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   const KernelStatus status = good().launch(p, c, m);
   const AttentionParams& a = p->attention;
@@ -283,6 +293,7 @@ std::vector<const Kernel*> table_with_faults() {
                               takes_slopes_of_sequence_0));
     kernels.push_back(wrapped("ignores_sinks", "fault: no sink is added", ignores_sinks));
     kernels.push_back(wrapped("unwritten_row", "fault: the last row of O is not written", unwritten_row));
+    kernels.push_back(wrapped("nan_row", "fault: the last row of O is NaN", nan_row));
     kernels.push_back(wrapped("past_the_end", "fault: one element is written past O", past_the_end));
     kernels.push_back(
         wrapped("overwrites_input", "fault: the first element of Q is changed", overwrites_input));
