@@ -106,6 +106,7 @@ void add_kernels(CLI::App& app, Program& program) {
         std::cout << "\n    promises ";
         if (k->flags & kDeterministic) std::cout << " deterministic";
         if (k->flags & kBatchInvariant) std::cout << " batch_invariant";
+        if (k->flags & kPagingInvariant) std::cout << " paging_invariant";
         if (k->flags & kReturnsOutputs) std::cout << "\n    outputs   returned in memory of the kernel";
         const std::string waived = waived_text(k->flags);
         if (!waived.empty()) std::cout << "\n    unchecked " << waived.substr(2);

@@ -104,6 +104,10 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
     pages.insert(r.item.params.block_size);
     types.insert(r.item.params.dtype);
   }
+  for (const int multiple : {8, 16, 32}) {
+    add(fmt::format("have a head_dim that is no multiple of {}", multiple),
+        [multiple](const CaseParams& p) { return p.head_dim % multiple != 0; });
+  }
   for (const int d : dims)
     add("have head_dim " + std::to_string(d), [d](const CaseParams& p) { return p.head_dim == d; });
   for (const int size : pages) {

@@ -210,7 +210,7 @@ FaultClass layout_faults() {
             }),
             {},
             2,
-            kBatchInvariant,
+            kPagingInvariant,
             kPackedKv | kPagedKv},
            {"depends_on_batch_order",
             "the last bit depends on the place in the batch",

@@ -131,26 +131,35 @@ class Invariants {
     }
   }
 
-  /// Equal bits hold. Other bits break the invariant if equal ones are `promised`; else the tolerance
-  /// decides.
-  void judge(const char* name, const HostOutputs& other, bool promised) {
+  /// Equal bits hold. Other bits break the invariant if a `promise` of the kernel, which may be null, says that they
+  /// are equal; else the tolerance decides.
+  void judge(const char* name, const HostOutputs& other, const char* promise) {
     const auto difference = first_difference(base_, outputs_, other);
     if (!difference) return add(name, Outcome::kHeld);
-    if (promised) return add(name, Outcome::kBroken, *difference);
     const Verdict v = verify_launch(base_, other, launcher_.numerics(), options_.check, 0);
-    if (v.pass) return add(name, Outcome::kDiffers, *difference);
-    add(name, Outcome::kBroken, v.reason);
+    if (!v.pass) return add(name, Outcome::kBroken, promise != nullptr ? *difference : v.reason);
+    if (promise == nullptr) return add(name, Outcome::kDiffers, *difference);
+    add(name, Outcome::kBroken,
+        fmt::format("{}; both are within the tolerance, but the kernel promises equal bits ({})", *difference,
+                    promise));
   }
 
-  void compare(const char* name, const Variant& v, bool promised) {
+  void compare(const char* name, const Variant& v, const char* promise) {
     if (const auto other = launch(name, v)) {
-      judge(name, laid_over(base_, outputs_, v.item, *other, v.layout.seq_ids), promised);
+      judge(name, laid_over(base_, outputs_, v.item, *other, v.layout.seq_ids), promise);
     }
   }
 
-  bool deterministic() const { return (kernel_.flags & kDeterministic) != 0; }
+  /// The name of a promise, or null if the kernel does not make it.
+  const char* deterministic() const { return promised(kDeterministic, "deterministic"); }
+  const char* paging_invariant() const { return promised(kPagingInvariant, "paging_invariant"); }
+  const char* promised(KernelFlag flag, const char* name) const {
+    return (kernel_.flags & flag) != 0 ? name : nullptr;
+  }
   /// A cascade attends its prefix with the queries of the whole batch, so it is never batch-invariant.
-  bool batch_invariant() const { return (kernel_.flags & kBatchInvariant) != 0 && p_.path != Path::kCascade; }
+  const char* batch_invariant() const {
+    return p_.path == Path::kCascade ? nullptr : promised(kBatchInvariant, "batch_invariant");
+  }
 
   void launch_again() {
     workload_.reset_outputs();
@@ -262,15 +271,14 @@ class Invariants {
     compare("lead_rows", v, deterministic());
   }
 
-  /// A kernel may cut paged and packed keys into other tiles. So equal bits are required only of
-  /// batch-invariant kernels, whose cuts follow from the sequence alone.
   void packed_paged() {
     if (p_.shared_tokens() > 0 || p_.blocks || p_.path == Path::kDcp) return;  // needs pages
     if (p_.append) return;                                                     // packed keys are no cache
     Variant v{base_, {}};
     v.item.params.kv = p_.kv == KvSource::kPacked ? KvSource::kPaged : KvSource::kPacked;
     v.item.params = normalised(v.item.params);
-    compare("packed_paged", v, batch_invariant());
+    // A kernel may cut paged and packed keys into other tiles.
+    compare("packed_paged", v, paging_invariant());
   }
 
   Variant of_sequences(const std::vector<int32_t>& ids) const {
@@ -372,7 +380,7 @@ class Invariants {
     Variant v{base_, {}};
     v.item.params.path = Path::kOneCall;
     v.item.params = normalised(v.item.params);
-    compare("one_call", v, false);
+    compare("one_call", v, nullptr);
   }
 
   /// Other lengths within the same maxima: sequences change places, and all but the one with the most keys

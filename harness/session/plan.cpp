@@ -83,7 +83,7 @@ std::string crash_advice(const CaseParams& params, bool launched) {
                           : "";
   return fmt::format(
       "; if it reads block_table where it should not: only the first ceil(seqused_k / block_size) entries of a row "
-      "lead anywhere{}; all others are junk on purpose",
+      "lead anywhere{}; all others are junk on purpose. Rows begin block_table_stride entries apart",
       freed);
 }
 

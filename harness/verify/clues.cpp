@@ -182,6 +182,7 @@ class Clues {
     add(row_pattern(p_, rows_));
     add(nan_source(p_, rows_));
     add(lse_base());
+    if (!launched_.outputs.no_lse) add(lse_order(p_, rows_, launched_.outputs.lse));
     const std::size_t before = out_.size();
     add(integers());
     if (!wrong_o_.empty()) {
@@ -239,7 +240,9 @@ class Clues {
     const std::string mend = fmt::format("results converted to integers, where the bits of {} are wanted",
                                          dtype_name(p_.type_of_out()));
     if (!zero) return "looks like: " + mend;
-    return "O is 0 in all wrong rows" + (integers ? ": not computed, or " + mend : std::string());
+    return "O is 0 in all wrong rows" +
+           (integers ? ": written by a tile that reaches past its sequence, or not computed, or " + mend
+                     : std::string());
   }
 
   /// Wrong rows that a mistake must explain, then right ones that it must leave right.
@@ -293,7 +296,11 @@ class Clues {
     if (lse_too) std::erase_if(matches, [](const Explanation& e) { return !e.lse_too; });
     for (std::size_t i = 0; i < std::min(matches.size(), kMostSuspects); ++i)
       out_.push_back(tried.match(matches[i]));
-    tell_apart(matches.size(), "mistakes");
+    const auto of_scale = [](const Explanation& e) {
+      return e.text.find("softmax_scale") != std::string::npos;
+    };
+    const bool scale = std::all_of(matches.begin(), matches.end(), of_scale);
+    tell_apart(matches.size(), "mistakes", scale ? "another softmax_scale" : "other lengths or heads");
     return lse_too;
   }
 
@@ -301,17 +308,17 @@ class Clues {
     const auto found = two_mistakes(launched_, problem_, suspects_, tried.rows, tried.wrong, threads_);
     for (std::size_t i = 0; i < std::min(found.size(), kMostSuspects); ++i)
       out_.push_back(tried.match(found[i], "both"));
-    tell_apart(found.size(), "pairs");
+    tell_apart(found.size(), "pairs", "other lengths or heads");
   }
 
   /// Says that `matching` mistakes or pairs of them explain the same rows, if they are several.
-  void tell_apart(std::size_t matching, const char* what) {
+  void tell_apart(std::size_t matching, const char* what, const char* with) {
     if (matching < 2) return;
     const std::string which = matching > kMostSuspects
                                   ? fmt::format("these {} and {} more", what, matching - kMostSuspects)
                                   : fmt::format("these {} {}", matching, what);
-    out_.push_back(which +
-                   " cannot be told apart on these rows; a case with other lengths or heads may tell");
+    out_.push_back(
+        fmt::format("{} cannot be told apart on these rows; a case with {} may tell", which, with));
   }
 
   /// Whether a mistake makes the wrong rows what they are. `rows`: what it makes of the rows that were tried.

@@ -277,6 +277,26 @@ std::string row_text(const reference::RowId& id) {
   return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
 }
 
+std::string lse_order(const CaseParams& p, std::span<const RowFinding> rows, std::span<const float> lse) {
+  std::vector<int64_t> first = {0};
+  for (const SeqLen& s : p.seqs) first.push_back(first.back() + s.q);
+  const int64_t total_q = first.back(), heads = p.num_heads_q;
+  if (total_q < 2 || heads < 2 || static_cast<int64_t>(lse.size()) != total_q * heads) return "";
+  bool any = false;
+  for (const RowFinding& r : rows) {
+    if (!r.wrong_lse) continue;
+    const int64_t token = first[static_cast<std::size_t>(r.id.seq)] + r.id.pos;
+    const double there = static_cast<double>(lse[static_cast<std::size_t>(token * heads + r.id.head)]);
+    const bool same =
+        there == r.expected_lse || std::abs(there - r.expected_lse) <= 1e-4 * (1 + std::abs(there));
+    if (!same) return "";
+    any = true;
+  }
+  return any ? "looks like: the LSE is written as (total_q, Hq), where (Hq, total_q) is wanted: lse_stride_head "
+               "elements from head to head"
+             : "";
+}
+
 std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows) {
   const auto nan =
       std::find_if(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });

@@ -11,6 +11,10 @@ namespace attnbench {
 /// "all wrong rows, and no right ones, are of heads 1, 2"; empty if no trait separates them.
 std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows);
 
+/// Says that wrong LSEs stand in the order (total_q, Hq), where (Hq, total_q) is wanted; empty if they do not. `lse`: as
+/// the launch left it.
+std::string lse_order(const CaseParams& p, std::span<const RowFinding> rows, std::span<const float> lse);
+
 inline constexpr const char* kNanOfV = "the NaN comes from a row of V that must not be read (0 * NaN is NaN)";
 /// What nan_source() says where only the bits of O, or another launch, can tell.
 inline constexpr const char* kNanOfVOrUnwritten =

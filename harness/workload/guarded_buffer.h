@@ -13,7 +13,8 @@ namespace attnbench {
 
 class GuardedBuffer {
  public:
-  static constexpr int64_t kGuardBytes = 1024;
+  /// A row of O of 64 heads of 128 channels in 16 bits: a write that is one row too far stays in it.
+  static constexpr int64_t kGuardBytes = 16 * 1024;
 
   GuardedBuffer() = default;
   /// Allocates `bytes` (0 is legal) and fills the guards. Throws OutOfMemory.

@@ -113,8 +113,9 @@ struct LaunchContext {
 };
 
 enum KernelFlag : uint32_t {
-  kDeterministic = 1u << 0,   ///< two launches give the same bits
-  kBatchInvariant = 1u << 1,  ///< the other sequences of the batch do not change a sequence's result
+  kDeterministic = 1u << 0,    ///< two launches give the same bits
+  kBatchInvariant = 1u << 1,   ///< the other sequences of the batch do not change a sequence's result
+  kPagingInvariant = 1u << 6,  ///< a sequence's result is the same from packed keys and from pages
   // What libraries do otherwise than the contract says. Records name it (attention only).
   kReturnsOutputs = 1u << 2,  ///< outputs may be in memory of the kernel: LaunchContext::returned
   kNoLse = 1u << 3,           ///< the launch gives no LSE, and none is judged

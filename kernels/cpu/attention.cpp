@@ -90,7 +90,7 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
 
 const Kernel kAttention = {
     .abi_version = kKernelAbiVersion,
-    .flags = kDeterministic | kBatchInvariant,
+    .flags = kDeterministic | kBatchInvariant | kPagingInvariant,
     .name = "cpu",
     .summary = "tiled online softmax in fp32, threaded and vectorised",
     .shapes = "head_dim 1..576, head_dim_v 1..512, any ratio of heads, any block_size",

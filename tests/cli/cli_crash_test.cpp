@@ -123,7 +123,8 @@ TEST(CliCrash, APagedCaseTellsOfJunkInItsBlockTable) {
                          "cpu", "--no-time", "--kernel", "segfaults", "--out", out});
     return record_of(scratch, "segfaults", out)["reason"].get<std::string>();
   };
-  EXPECT_THAT(reason("paged"), HasSubstr("lead anywhere; all others are junk on purpose"));
+  EXPECT_THAT(reason("paged"),
+              HasSubstr("lead anywhere; all others are junk on purpose. Rows begin block_table_stride"));
   EXPECT_THAT(reason("paged"), ::testing::Not(HasSubstr("window")));
   EXPECT_THAT(reason("paged, mask: causal, window: '2,0', expired: freed"),
               HasSubstr("without those of blocks that lie left of every query's window as a whole"));

@@ -272,6 +272,11 @@ TEST(Clues, ARareLengthTellsMistakesApart) {
                           StartsWith("looks like: the first key of each page or tile of 16 but the first")));
   EXPECT_THAT(clues(c, drop_last()),
               Contains(StartsWith("these 3 mistakes cannot be told apart on these rows")));
+  const auto squared = [](double x) { return x / 32; };
+  EXPECT_THAT(
+      clues(case_of(true), computed_by({.score = squared}, case_of(true))),
+      Contains(
+          "these 2 mistakes cannot be told apart on these rows; a case with another softmax_scale may tell"));
 }
 
 TEST(Clues, OneWrongRowIsSingular) {
@@ -341,6 +346,17 @@ TEST(Clues, LseOfBaseTwo) {
           "64 of 64 rows looked at are wrong, in the LSE alone; their O is right, so look at what is written: the "
           "natural logarithm of the sum of weights, plus the score that they are relative to",
           "looks like: the LSE is of base 2, where base e is wanted"));
+}
+
+TEST(Clues, LseInTheOtherOrder) {
+  const Case c = case_of(true);
+  const HostOutputs right = right_outputs(c);
+  HostOutputs h = right;
+  const std::size_t heads = 4, tokens = right.lse.size() / heads;
+  for (std::size_t i = 0; i < right.lse.size(); ++i) h.lse[i % tokens * heads + i / tokens] = right.lse[i];
+  EXPECT_THAT(clues(c, h), Contains(StartsWith("looks like: the LSE is written as (total_q, Hq), where")));
+  h.lse[1] += 1;  // one value that is wrong in any order
+  EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("(total_q, Hq)"))));
 }
 
 TEST(Clues, RowsThatChangedPlaces) {

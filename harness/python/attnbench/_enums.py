@@ -106,6 +106,7 @@ class KernelStatus(_Names):
 class KernelFlag(enum.IntFlag):
     DETERMINISTIC = 1 << 0
     BATCH_INVARIANT = 1 << 1
+    PAGING_INVARIANT = 1 << 6
     RETURNS_OUTPUTS = 1 << 2
     NO_LSE = 1 << 3
     FINITE_PADDING = 1 << 4

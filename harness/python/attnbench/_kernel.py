@@ -61,7 +61,7 @@ class Kernel:
         if self.head_grads != DType.FP32 and op != Op.ATTENTION_BACKWARD:
             raise ValueError("head_grads is an option of attention_backward only")
         self.flags = KernelFlag(0)
-        for flag in (KernelFlag.DETERMINISTIC, KernelFlag.BATCH_INVARIANT):
+        for flag in (KernelFlag.DETERMINISTIC, KernelFlag.BATCH_INVARIANT, KernelFlag.PAGING_INVARIANT):
             if options.pop(flag.name.lower()):
                 self.flags |= flag
         self._take_outputs(op, options)
@@ -122,7 +122,8 @@ def _decorator(op: Op):
     def decorate(features: str | Sequence[str], *, device: str | Sequence[str] = "cuda", name: str | None = None,
                  head_dim: int | Sequence[int] | None = None, block_size: int | Sequence[int] | None = None, p: str = "fp32",
                  acc: str = "fp32", exp_rel_err: float = 2**-22, mma_roundoff: float = 0, p_scale: float = 1, head_grads: str = "fp32",
-                 deterministic: bool = False, batch_invariant: bool = False, returns: bool = False, lse: str = "natural", padding: str = "nan", lengths: str = "device",
+                 deterministic: bool = False, batch_invariant: bool = False, paging_invariant: bool = False,
+                 returns: bool = False, lse: str = "natural", padding: str = "nan", lengths: str = "device",
                  min_compute_capability: int = 0, summary: str | None = None) -> Callable[[Callable[[Call], Callable[[], Any]]], Kernel]:
         options = dict(locals())
         if callable(features):
@@ -151,7 +152,8 @@ def _decorator(op: Op):
     head_grads: attention_backward: type to which dk and dv of each query head are rounded before the heads of a
         group are summed; "input": that of q. fp32: they are not rounded.
     deterministic: two launches give the same bits; batch_invariant: other sequences do not change a sequence's
-        result. Both are checked where invariants run.
+        result; paging_invariant: nor does it change whether keys are packed or in pages. They are checked bit for
+        bit where invariants run.
     returns: the launch returns O, a tensor (total_q, heads, head_dim_v), or the tuple (O, LSE). They are judged
         where they lie; bringing them to c.out and c.lse is not timed.
     lse: "natural", "base2" or "none" (it gives none, and none is judged). With "token_major" the returned LSE is

@@ -197,7 +197,7 @@ KernelStatus move_launch(const OpParams* op, const LaunchContext* context, Kerne
 
 const Kernel kAttention = {
     .abi_version = kKernelAbiVersion,
-    .flags = kDeterministic | kBatchInvariant,
+    .flags = kDeterministic | kBatchInvariant | kPagingInvariant,
     .name = "cuda_simt",
     .summary =
         "readable, the features of the cpu kernel, any GPU from sm_80, no tensor cores: the GPU's own "

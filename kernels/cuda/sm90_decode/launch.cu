@@ -361,7 +361,7 @@ const Kernel kAttention{
 
 const Kernel kFixedAttention{
     .abi_version = kKernelAbiVersion,
-    .flags = kDeterministic | kBatchInvariant,
+    .flags = kDeterministic | kBatchInvariant | kPagingInvariant,
     .name = "sm90_decode_fixed",
     .summary = "Hopper decode, batch invariant: sm90_decode with sequences cut at fixed places",
     .shapes = "head_dim 64, 128, 256; block_size a multiple of 16; up to 16 query rows per KV head",

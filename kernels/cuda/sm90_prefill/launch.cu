@@ -449,7 +449,7 @@ const Kernel kAttention{
 
 const Kernel kFixedAttention{
     .abi_version = kKernelAbiVersion,
-    .flags = kDeterministic | kBatchInvariant,
+    .flags = kDeterministic | kBatchInvariant | kPagingInvariant,
     .name = "sm90_prefill_fixed",
     .summary = "Hopper prefill, batch invariant: sm90_prefill with splits by a sequence's own lengths",
     .shapes = kShapes,

@@ -64,7 +64,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 
 const Kernel kOneLevelAttention{
     .abi_version = kKernelAbiVersion,
-    .flags = kDeterministic | kBatchInvariant,
+    .flags = kDeterministic | kBatchInvariant | kPagingInvariant,
     .name = "sm90_prefill_one_level",
     .summary =
         "Hopper prefill in e4m3, batch invariant: sums over all keys stay in the matrix unit, which is "
