@@ -314,6 +314,20 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
   return out;
 }
 
+namespace {
+
+/// Whether one of the traits may well separate so few cases by chance. There are some 70 traits, and one separates
+/// them by chance once in as many times as there are ways to choose the wrong ones.
+bool is_chance(int64_t wrong, int64_t right) {
+  constexpr double kLeastWays = 1000;
+  double ways = 1;
+  for (int64_t i = 1; i <= std::min(wrong, right); ++i)
+    ways *= static_cast<double>(wrong + right - std::min(wrong, right) + i) / static_cast<double>(i);
+  return ways < kLeastWays;
+}
+
+}  // namespace
+
 std::vector<std::string> failure_patterns(std::span<const Record> records) {
   std::vector<std::string> kernels;
   for (const Record& r : records) {
@@ -337,7 +351,10 @@ std::vector<std::string> failure_patterns(std::span<const Record> records) {
     }
     const std::string told = telling_trait<Record>(traits_of(judged), judged, "cases",
                                                    [](const Record& r) { return r.status == Status::kFail; });
-    if (!told.empty()) out.push_back(fmt::format("{}: {}", kernel, told));
+    if (!told.empty()) {
+      const bool few = is_chance(wrong, static_cast<int64_t>(judged.size()) - wrong);
+      out.push_back(fmt::format("{}: {}{}", kernel, told, few ? " (few cases: perhaps by chance)" : ""));
+    }
     if (std::string likely = commonest_clue(judged); !likely.empty()) {
       out.push_back(kernel + ": " + std::move(likely));
     }
