@@ -183,9 +183,12 @@ class Traits {
   template <typename Number>
   void residues_of(int modulus, const Number& number, const char* text) {
     std::set<int> wrong;
+    int64_t greatest = 0;
     for (const RowFinding& r : rows_) {
+      greatest = std::max(greatest, number(r));
       if (r.wrong()) wrong.insert(static_cast<int>(number(r) % modulus));
     }
+    if (greatest + 1 < 2 * modulus) return;  // a period that comes only once is none
     // There are many sets of residues to choose from: (modulus choose their number).
     double sets = 1;
     for (std::size_t i = 0; i < wrong.size(); ++i)

@@ -312,6 +312,10 @@ TEST(RowClues, QueriesOfATileAndNumbersOfKeysModuloATile) {
       Contains(AllOf(StartsWith("all wrong rows, and "), HasSubstr("are query 60 to 63 of every 64"))));
   EXPECT_THAT(clues_of_wrong({{200, 245}, {100, 150}}, [](int, int keys) { return keys % 16 == 1; }),
               Contains(HasSubstr("see a number of keys that is 1 modulo 16")));
+  EXPECT_THAT(clues_of_wrong(std::vector<SeqLen>(8, SeqLen{40, 40}),
+                             [](int pos, int) { return pos == 24 || pos == 25; }),
+              Each(Not(HasSubstr("of every 32"))))
+      << "a period that comes once";
 }
 
 TEST(RowClues, PlacesOfWrongRowsThatHaveNothingElseInCommon) {
