@@ -18,6 +18,7 @@
 #include "harness/verify/misread_heads.h"
 #include "harness/verify/misread_page.h"
 #include "harness/verify/missing_rescale.h"
+#include "harness/verify/padding_keys.h"
 #include "harness/verify/row_pattern.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/stored_out.h"
@@ -193,6 +194,7 @@ class Clues {
       const bool nan =
           std::any_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
       if ((out_.size() == before || !lse_too) && !nan) page(tried, before);
+      if (out_.size() == before && !launched_.outputs.no_lse) add(padding_keys(p_, rows_));
       if (out_.size() == before) add(scale(tried));
       if (out_.size() == before) add(rescale());
       if (out_.size() == before && !nan) add(heads(tried));

@@ -11,6 +11,7 @@ using test::case_of;
 using test::clues;
 using test::computed_by;
 using test::Mistake;
+using test::right_outputs;
 using testing::AllOf;
 using testing::Contains;
 using testing::Each;
@@ -106,6 +107,32 @@ TEST(Clues, PagesInAnotherOrderAreNamed) {
   full.params.causal = false;
   EXPECT_THAT(clues(full, computed_by(harmless, full)), IsEmpty())
       << "without a mask the order of keys is free";
+}
+
+TEST(Clues, ZeroedKeysThatCountAreNamed) {
+  Case c = case_of(false);
+  c.params.seqs = {{5, 9}, {7, 36}, {3, 70}, {1, 128}, {3, 48}};
+  const auto counted = [&](int tile) {
+    HostOutputs h = right_outputs(c);
+    const auto tokens = static_cast<int64_t>(h.lse.size()) / 4;
+    for (const reference::RowId& id : reference::all_rows(problem_of(c))) {
+      const int64_t k = c.params.seqs[static_cast<std::size_t>(id.seq)].k, token = test::token_of(c, id);
+      float& lse = h.lse[static_cast<std::size_t>(id.head * tokens + token)];
+      const double sum = std::exp(lse), more = static_cast<double>((tile - k % tile) % tile);
+      lse = static_cast<float>(std::log(sum + more));
+      for (int64_t at = (token * 4 + id.head) * 32; at < (token * 4 + id.head + 1) * 32; ++at) {
+        const double o = load_float(c.params.dtype, h.out.data(), at);
+        store_float(c.params.dtype, h.out.data(), at, static_cast<float>(o * sum / (sum + more)));
+      }
+    }
+    return clues(c, h);
+  };
+  ASSERT_EQ(c.params.block_size, 16);
+  EXPECT_THAT(counted(16),
+              Contains(StartsWith("looks like: the zeros that fill the last page of 16 count as keys")));
+  EXPECT_THAT(counted(64),
+              Contains(StartsWith("looks like: the zeros that fill the last tile of 64 count as keys")));
+  EXPECT_THAT(counted(1), IsEmpty());
 }
 
 }  // namespace
