@@ -25,7 +25,7 @@ bool fills(const CaseParams& p, std::span<const RowFinding> rows, int64_t tile) 
       continue;
     }
     if (more == 0 || !(std::abs(sum - right - more) <= error)) return false;
-    told += error < 0.25;
+    told += error < 0.25 * more;
   }
   return told >= kFewest;
 }
