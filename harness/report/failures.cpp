@@ -277,6 +277,16 @@ std::string kind_of(const Record& r) {
   return kind + without_numbers(*told);
 }
 
+/// Whether one of the traits may well separate so few cases by chance. There are some 70 traits, and one separates
+/// them by chance once in as many times as there are ways to choose the wrong ones.
+bool is_chance(int64_t wrong, int64_t right) {
+  constexpr double kLeastWays = 1000;
+  const int64_t all = wrong + right, few = std::min(wrong, right);
+  double ways = 1;
+  for (int64_t i = 1; i <= few; ++i) ways *= static_cast<double>(all - few + i) / static_cast<double>(i);
+  return ways < kLeastWays;
+}
+
 }  // namespace
 
 std::vector<const Record*> simplest_failures(std::span<const Record> records, std::size_t most) {
@@ -313,20 +323,6 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
   plain_first();
   return out;
 }
-
-namespace {
-
-/// Whether one of the traits may well separate so few cases by chance. There are some 70 traits, and one separates
-/// them by chance once in as many times as there are ways to choose the wrong ones.
-bool is_chance(int64_t wrong, int64_t right) {
-  constexpr double kLeastWays = 1000;
-  double ways = 1;
-  for (int64_t i = 1; i <= std::min(wrong, right); ++i)
-    ways *= static_cast<double>(wrong + right - std::min(wrong, right) + i) / static_cast<double>(i);
-  return ways < kLeastWays;
-}
-
-}  // namespace
 
 std::vector<std::string> failure_patterns(std::span<const Record> records) {
   std::vector<std::string> kernels;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "harness/run/python.h"
 #include "harness/run/refused_launch.h"
@@ -51,21 +53,10 @@ std::string second_launch(const WorkItem& work, Workload& workload, Launcher& la
   }
 }
 
-/// Elements of O with all bits one, and those of them that have all bits zero in `other`.
-std::pair<int64_t, int64_t> count_unwritten(const HostOutputs& first, const HostOutputs& other,
-                                            std::size_t size) {
-  int64_t ones = 0, zeros = 0;
-  for (std::size_t at = 0; at + size <= std::min(first.out.size(), other.out.size()); at += size) {
-    const auto all = [&](const HostOutputs& o, unsigned char byte) {
-      return std::all_of(o.out.begin() + static_cast<std::ptrdiff_t>(at),
-                         o.out.begin() + static_cast<std::ptrdiff_t>(at + size),
-                         [byte](unsigned char b) { return b == byte; });
-    };
-    if (!all(first, 0xff)) continue;
-    ++ones;
-    zeros += all(other, 0);
-  }
-  return {ones, zeros};
+/// Whether all bytes of element `at` of O, which has `size` bytes, are `byte`.
+bool has_bytes(const HostOutputs& o, std::size_t at, std::size_t size, unsigned char byte) {
+  const auto element = std::span(o.out).subspan(at * size, size);
+  return std::all_of(element.begin(), element.end(), [byte](unsigned char b) { return b == byte; });
 }
 
 /// If O has NaN, launches once more on outputs that hold 0 before, and adds to the clues whether the NaN was computed, or O
@@ -75,17 +66,23 @@ void tell_unwritten(const WorkItem& work, Workload& workload, Launcher& launcher
   const CaseParams& p = work.item->params;
   if (p.op != Op::kAttention || p.path != Path::kOneCall) return;
   if (std::count(v.failed_by.begin(), v.failed_by.end(), detector::kPoison) == 0) return;
+  const auto size = static_cast<std::size_t>(dtype_size(p.dtype));
+  std::vector<std::size_t> ones;  // what nobody wrote has all bits one
+  for (std::size_t i = 0; i < first.out.size() / size; ++i) {
+    if (has_bytes(first, i, size, 0xff)) ones.push_back(i);
+  }
+  if (ones.empty()) {
+    if (std::erase(v.clues, kNanOfVOrUnwritten) > 0) v.clues.emplace_back(kNanOfV);
+    return;
+  }
   try {
     workload.reset_outputs(0);
     launcher.launch();
     device.synchronize();
-    const auto [ones, zeros] =
-        count_unwritten(first, launcher.outputs(workload), static_cast<std::size_t>(dtype_size(p.dtype)));
-    const bool open = std::erase(v.clues, kNanOfVOrUnwritten) > 0;
-    if (ones == 0) {  // what nobody wrote would have all bits one
-      if (open) v.clues.emplace_back(kNanOfV);
-      return;
-    }
+    const HostOutputs other = launcher.outputs(workload);
+    const auto zeros = static_cast<std::size_t>(
+        std::count_if(ones.begin(), ones.end(), [&](std::size_t i) { return has_bytes(other, i, size, 0); }));
+    std::erase(v.clues, kNanOfVOrUnwritten);
     const auto of_memory = [](const std::string& clue) {
       return clue.starts_with("the NaN comes from memory");
     };
@@ -97,7 +94,8 @@ void tell_unwritten(const WorkItem& work, Workload& workload, Launcher& launcher
     } else {
       v.clues.push_back(fmt::format(
           "{} elements of O were not written when the launch ended: they are 0 in a launch whose outputs held 0 before",
-          ones == zeros ? std::to_string(zeros) : fmt::format("{} of the {} NaN", zeros, ones)));
+          ones.size() == zeros ? std::to_string(zeros)
+                               : fmt::format("{} of the {} NaN", zeros, ones.size())));
     }
   } catch (const std::exception&) {  // the first launch's verdict stands
   }
