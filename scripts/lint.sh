@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Runs clang-tidy with .clang-tidy on C++ files that changed. The exit code is 1 if it has findings.
+# Compiles by itself each C++ file that a change concerns, and runs clang-tidy with .clang-tidy on those that it
+# changes. The exit code is 1 if either has findings.
 #
-#   ./scripts/lint.sh [BASE]    files changed since the merge base with BASE (default: origin/main; if HEAD is
-#                               that merge base, since HEAD~1), and files not committed
+#   ./scripts/lint.sh [BASE]    what changed since the merge base with BASE (default: attnbench_base of
+#                               scripts/setup.sh), and what is not committed
 #   ./scripts/lint.sh --all     every file
 #
-# It configures build/lint, in which each file has its own compile command (build/test compiles files in
-# groups). With CI set, clang-tidy is installed if it is missing.
+# A change concerns a file that includes a changed header, directly or not. Such a file may lack an #include that the
+# files before it in its group bring (build/test compiles in groups). build/lint is configured for commands of
+# single files. With CI set, clang-tidy is installed if it is missing.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -16,34 +18,50 @@ if [[ ${1:-} == -h || ${1:-} == --help ]]; then
   sed -n '2,/^set /{s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
   exit 0
 fi
+if [[ -n ${1:-} && $1 != --all ]] && ! git rev-parse --verify --quiet "$1^{commit}" >/dev/null; then
+  attnbench_say "no commit '$1'; usage: ./scripts/lint.sh [BASE|--all]"
+  exit 2
+fi
 tool=$(attnbench_clang_tool clang-tidy 14)
 attnbench_configure "$attnbench_root/build/lint" -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=OFF >&2
 cmake --build build/lint --target attnbench_revision >&2
 
-changed_files() {
-  if [[ ${1:-} == --all ]]; then
-    git ls-files -- '*.cpp'
-    return
-  fi
-  local base
-  if [[ -n ${1:-} ]] && ! git rev-parse --verify --quiet "$1^{commit}" >/dev/null; then
-    attnbench_say "no commit '$1'; usage: ./scripts/lint.sh [BASE|--all]"
-    return 2
-  fi
-  base=$(git merge-base HEAD "${1:-origin/main}" 2>/dev/null || true)
-  if [[ -z $base || $base == "$(git rev-parse HEAD)" ]]; then
-    base=$(git rev-parse --verify --quiet HEAD~1 || git rev-parse HEAD)
-  fi
-  git diff --name-only --diff-filter=d "$base" -- '*.cpp'
-  git ls-files --others --exclude-standard -- '*.cpp'
-}
+if [[ ${1:-} == --all ]]; then
+  changed=$(git ls-files -- '*.cpp')
+  concerned=$changed
+else
+  changed=$(attnbench_changed "${1:-}" '*.cpp' '*.h')
+  concerned=$changed
+  headers=$(grep '\.h$' <<<"$changed" || true)
+  while [[ -n $headers ]]; do
+    includers=$(sed 's/.*/#include "&"/' <<<"$headers" | git grep -lFf - -- '*.cpp' '*.h' || true)
+    new=$(comm -23 <(sort -u <<<"$includers") <(sort -u <<<"$concerned"))
+    concerned+=$'\n'$new
+    headers=$(grep '\.h$' <<<"$new" || true)
+  done
+fi
 
-# Only compiled files have a compile command, so headers are not linted by themselves.
-listed=$(changed_files "${1:-}") || exit
+# Prints one command a line for those of the listed files that are compiled: headers are not by themselves.
+commands() {
+  python3 - "$@" 3<<<"$concerned" <<'PYTHON'
+import json, os, shlex
+wanted = set(open(3).read().split())
+for row in json.load(open("build/lint/compile_commands.json")):
+    if os.path.relpath(row["file"]) in wanted:
+        print(f"cd {shlex.quote(row['directory'])} && {row['command']} -fsyntax-only -w")
+PYTHON
+}
+commands >build/lint/commands
+if ! tr '\n' '\0' <build/lint/commands | xargs -0 -r -n 1 -P "$(nproc)" sh -c; then
+  attnbench_say "a file does not compile by itself (see above): add the #include that it lacks"
+  exit 1
+fi
+attnbench_say "$(wc -l <build/lint/commands) files compile by themselves"
+
 files=()
 while IFS= read -r file; do
   if grep -qF "/$file\"" build/lint/compile_commands.json; then files+=("$file"); fi
-done < <(sort -u <<<"$listed" | sed '/^$/d')
+done < <(grep '\.cpp$' <<<"$changed" | sort -u)
 if ((${#files[@]} == 0)); then
   attnbench_say "no compiled C++ file changed"
   exit 0

@@ -10,6 +10,8 @@
 #   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja if found
 #   attnbench_configure_grouped DIR ...  the same; files of a folder are compiled in groups
 #   attnbench_build DIR OPTION...        cmake --build DIR on all cores; if it fails, ends with the first error
+#   attnbench_changed BASE PATTERN...    files that changed since the merge base with BASE (empty: origin/main), or
+#                                        are not committed; on origin/main itself, since 4 hours before its last commit
 #
 # Chart.js, for `attnbench report`, is installed if that needs no password; all else works without it.
 #
@@ -212,6 +214,18 @@ attnbench_has_gpu() { [[ $(nvidia-smi -L 2>/dev/null) == *GPU* || -e /dev/nvidia
 # after a change in one file takes longer.
 attnbench_configure_grouped() {
   attnbench_configure "$@" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=18
+}
+
+attnbench_changed() {
+  local base head
+  head=$(git rev-parse HEAD)
+  base=$(git merge-base HEAD "${1:-origin/main}" 2>/dev/null || true)
+  if [[ -z $base || $base == "$head" ]]; then
+    base=$(git rev-list -1 --before="$(($(git show -s --format=%ct HEAD) - 4 * 3600))" HEAD)
+  fi
+  shift
+  git diff --name-only --diff-filter=d "${base:-$(git hash-object -t tree /dev/null)}" -- "$@"
+  git ls-files --others --exclude-standard -- "$@"
 }
 
 # The output goes to stderr and to DIR/build.log.

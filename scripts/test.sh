@@ -4,7 +4,8 @@
 #   ./scripts/test.sh [options of ctest]       e.g. ./scripts/test.sh -R cli -V
 #
 # It installs what is missing (Debian, Ubuntu) and builds under build/test. CUDA is compiled if nvcc is found;
-# tests that need a GPU skip if none works (-V prints why). With CI set, warnings are errors, and Chromium,
+# tests that need a GPU skip if none works (-V prints why), and then one instance of each Hopper kernel is compiled,
+# or all with ATTNBENCH_CUDA_INSTANCES=ALL in the environment. With CI set, warnings are errors, and Chromium,
 # NumPy and Slurm are installed for the tests that need them, if apt-get works without a password.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
@@ -22,11 +23,19 @@ attnbench_install_test_tools
 build=$attnbench_root/build/test
 werror=OFF
 if [[ -n ${CI:-} ]]; then werror=ON; fi
-# Kernels are compiled for the GPU of this machine; without a GPU, only to PTX.
+# Kernels are compiled for the GPU of this machine. Without a GPU most are compiled only to PTX, and one instance of
+# each Hopper kernel is enough, unless the change concerns them and CI asks nvcc and the tests of machine code.
 architectures="80-virtual;90-virtual"
-if attnbench_has_gpu; then architectures=native; fi
+instances=ONE
+if attnbench_has_gpu; then
+  architectures=native
+  instances=ALL
+elif [[ -n ${CI:-} && -n $(attnbench_changed "" kernels/cuda kernels/contract kernels/common kernels/CMakeLists.txt cmake tests/sass) ]]; then
+  instances=ALL
+fi
 attnbench_configure_grouped "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=AUTO \
-  -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DATTNBENCH_WERROR="$werror"
+  -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DATTNBENCH_CUDA_INSTANCES="${ATTNBENCH_CUDA_INSTANCES:-$instances}" \
+  -DATTNBENCH_WERROR="$werror"
 attnbench_build "$build"
 attnbench_say "built in $((SECONDS - begin)) s"
 

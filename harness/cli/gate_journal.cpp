@@ -8,6 +8,7 @@
 
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/usage_error.h"
+#include "harness/record/files.h"
 #include "harness/record/json.h"
 #include "harness/record/load.h"
 #include "harness/record/text.h"

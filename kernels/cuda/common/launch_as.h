@@ -43,4 +43,10 @@ cudaError_t launch_as(Start start, void (*kernel)(Params...), int blocks, int th
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+/// The launch of an instance that this build leaves out (ATTNBENCH_CUDA_INSTANCES).
+template <class... Params>
+cudaError_t no_code(Params...) {
+  return cudaErrorNoKernelImageForDevice;
+}
+
 }  // namespace attnbench::hopper

@@ -112,8 +112,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
 }
 
 template <class Choice>
-constexpr Instance make_instance() {
-  return describe<Choice::kShape>(launch_choice<Choice>);
+constexpr Instance make_instance(decltype(Instance::launch) launch) {
+  return describe<Choice::kShape>(launch);
 }
 
 }  // namespace attnbench::sm90_decode

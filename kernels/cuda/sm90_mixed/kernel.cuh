@@ -160,11 +160,11 @@ cudaError_t launch_choice(const TogetherParams& p, int blocks, cudaStream_t stre
 }
 
 template <class Choice>
-constexpr Instance make_instance() {
+constexpr Instance make_instance(decltype(Instance::launch) launch) {
   constexpr Shape kShape = Choice::kShape;
   using T = Together<kShape>;
   return {kShape.dtype, kShape.head_dim, sm90_prefill::describe<T::kPrefill>(nullptr),
-          sm90_decode::describe<T::kDecode>(nullptr), launch_choice<Choice>};
+          sm90_decode::describe<T::kDecode>(nullptr), launch};
 }
 
 }  // namespace attnbench::sm90_mixed

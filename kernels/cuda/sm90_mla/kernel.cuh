@@ -68,9 +68,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
 }
 
 template <class Choice>
-constexpr Instance make_instance() {
-  constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype, launch_choice<Choice>};
+constexpr Instance make_instance(decltype(Instance::launch) launch) {
+  return {Choice::kShape.dtype, launch};
 }
 
 }  // namespace attnbench::sm90_mla
