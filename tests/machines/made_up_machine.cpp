@@ -4,7 +4,7 @@
 //   MADE_UP_MEMORY=N     bytes of physical memory, as sysconf tells them
 //   MADE_UP_ROOT=FOLDER  files that describe the machine (kDescriptions) are those of this folder, or absent
 //
-// machines.sh makes such folders and runs the tests under them.
+// scripts/test_machines.sh makes such folders and runs the tests under them.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -101,12 +101,11 @@ class Search {
   }
 
   /// The case, if there is one. With `dead_too`, the two values need not make a difference in it.
-  std::optional<P> holding(const Value& u, const Value& v, bool dead_too = false) {
-    dead_too_ = dead_too;
+  std::optional<P> holding(const Value& u, const Value& v, bool dead_too = false) const {
+    const std::vector<Step> steps = steps_of(u.axis, v.axis, dead_too);
     P p = plain_;
     for (const Value& x : {u, v}) cover_->value(x.axis, x.point).apply(p);
-    const Keys known = known_ | key_bits_[u.axis] | key_bits_[v.axis];
-    return broken(p, known, u, v) ? std::nullopt : extended(p, known, u, v, 0);
+    return broken(steps[0], p) ? std::nullopt : extended(p, steps, 1);
   }
 
  private:
@@ -128,29 +127,47 @@ class Search {
     return bits;
   }
 
-  bool broken(const P& p, const Keys& known, const Value& u, const Value& v) const {
-    for (std::size_t i = 0; i < rule_bits_.size(); ++i) {
-      if ((rule_bits_[i] & ~known).none() && rules()[i].broken(p)) return true;
+  /// A key that the search sets, and the rules that can be broken by it: those whose other keys are set before.
+  struct Step {
+    std::size_t axis;
+    std::vector<const Rule*> rules;
+  };
+
+  /// The first step sets the keys of both axes.
+  std::vector<Step> steps_of(std::size_t u, std::size_t v, bool dead_too) const {
+    Keys known = known_ | key_bits_[u] | key_bits_[v];
+    const Keys wanted = key_bits_[u] | key_bits_[v];
+    std::vector<Step> steps;
+    const auto add = [&](std::size_t axis, const Keys& set) {
+      const auto decided = [&](const Keys& rule) { return (rule & set).any() && (rule & ~known).none(); };
+      Step& step = steps.emplace_back(axis);
+      for (std::size_t i = 0; i < rule_bits_.size(); ++i) {
+        if (decided(rule_bits_[i])) step.rules.push_back(&rules()[i]);
+      }
+      for (std::size_t i = 0; i < dead_bits_.size() && !dead_too; ++i) {
+        const auto& [key, keys] = dead_bits_[i];
+        if ((key & wanted).any() && decided(keys)) step.rules.push_back(&dead()[i].second);
+      }
+    };
+    add(u, known);
+    for (const std::size_t axis : order_) {
+      if (axis == u || axis == v) continue;
+      known |= key_bits_[axis];
+      add(axis, key_bits_[axis]);
     }
-    if (dead_too_) return false;
-    const Keys wanted = key_bits_[u.axis] | key_bits_[v.axis];
-    for (std::size_t i = 0; i < dead_bits_.size(); ++i) {
-      const auto& [key, keys] = dead_bits_[i];
-      if ((key & wanted).any() && (keys & ~known).none() && dead()[i].second.broken(p)) return true;
-    }
-    return false;
+    return steps;
   }
 
-  std::optional<P> extended(const P& p, Keys known, const Value& u, const Value& v, std::size_t depth) const {
-    if (depth == order_.size()) return p;
-    const std::size_t axis = order_[depth];
-    if (axis == u.axis || axis == v.axis) return extended(p, known, u, v, depth + 1);
-    known |= key_bits_[axis];
-    for (std::size_t i = 0; i < cover_->points(axis); ++i) {
-      P more = p;
-      cover_->value(axis, i).apply(more);
-      if (broken(more, known, u, v)) continue;
-      if (auto found = extended(more, known, u, v, depth + 1)) return found;
+  static bool broken(const Step& step, const P& p) {
+    return std::any_of(step.rules.begin(), step.rules.end(), [&](const Rule* r) { return r->broken(p); });
+  }
+
+  std::optional<P> extended(P p, const std::vector<Step>& steps, std::size_t depth) const {
+    if (depth == steps.size()) return p;
+    for (std::size_t i = 0; i < cover_->points(steps[depth].axis); ++i) {
+      cover_->value(steps[depth].axis, i).apply(p);
+      if (broken(steps[depth], p)) continue;
+      if (auto found = extended(p, steps, depth + 1)) return found;
     }
     return std::nullopt;
   }
@@ -163,7 +180,6 @@ class Search {
   std::vector<Keys> rule_bits_;
   std::vector<std::pair<Keys, Keys>> dead_bits_;  ///< the key, and the rule that makes it so
   std::vector<std::size_t> order_;
-  bool dead_too_ = false;
 };
 
 /// Whether the loader accepts it as a case of the sweep.
@@ -256,7 +272,7 @@ TEST(Cover, EveryLegalPairOfTwoKeysIsInACaseAndOthersAreRefused) {
     ++covers;
     const HeldPairs cover(sweep, e);
     const auto holds = held(cover);
-    Search search(cover);
+    const Search search(cover);
     for_each_pair(cover, [&](const Value& u, const Value& v) {
       const std::string pair = pair_text(cover, u, v);
       const std::optional<P> example = search.holding(u, v);
@@ -284,7 +300,7 @@ TEST(Cover, AMissingCaseIsSeen) {
     const auto all = held(cover);
     cover.cases.pop_back();
     const auto rest = held(cover);
-    Search search(cover);
+    const Search search(cover);
     bool missing = false;
     for_each_pair(cover, [&](const Value& u, const Value& v) {
       if (!missing && meet(all, u, v) && !meet(rest, u, v)) missing = search.holding(u, v).has_value();
