@@ -34,6 +34,7 @@ else
   concerned=$changed
   headers=$(grep '\.h$' <<<"$changed" || true)
   while [[ -n $headers ]]; do
+    # shellcheck disable=SC2001  # each line, not each match
     includers=$(sed 's/.*/#include "&"/' <<<"$headers" | git grep -lFf - -- '*.cpp' '*.h' || true)
     new=$(comm -23 <(sort -u <<<"$includers") <(sort -u <<<"$concerned"))
     concerned+=$'\n'$new
@@ -43,7 +44,7 @@ fi
 
 # Prints one command a line for those of the listed files that are compiled: headers are not by themselves.
 commands() {
-  python3 - "$@" 3<<<"$concerned" <<'PYTHON'
+  python3 - 3<<<"$concerned" <<'PYTHON'
 import json, os, shlex
 wanted = set(open(3).read().split())
 for row in json.load(open("build/lint/compile_commands.json")):

@@ -23,18 +23,21 @@ attnbench_install_test_tools
 build=$attnbench_root/build/test
 werror=OFF
 if [[ -n ${CI:-} ]]; then werror=ON; fi
-# Kernels are compiled for the GPU of this machine. Without a GPU most are compiled only to PTX, and one instance of
-# each Hopper kernel is enough, unless the change concerns them and CI asks nvcc and the tests of machine code.
-architectures="80-virtual;90-virtual"
-instances=ONE
+# Kernels are compiled for the GPU of this machine. Without a GPU most are compiled only to PTX. One instance of each
+# Hopper kernel, and PTX for one architecture, are then enough, unless the change concerns them and CI asks what nvcc
+# and the tests of machine code say.
+architectures=90-virtual
+instances=${ATTNBENCH_CUDA_INSTANCES:-ONE}
 if attnbench_has_gpu; then
   architectures=native
   instances=ALL
-elif [[ -n ${CI:-} && -n $(attnbench_changed "" kernels/cuda kernels/contract kernels/common kernels/CMakeLists.txt cmake tests/sass) ]]; then
+elif [[ $instances == ALL || -n ${CI:-} &&
+  -n $(attnbench_changed "" kernels/cuda kernels/contract kernels/common kernels/CMakeLists.txt cmake tests/sass) ]]; then
+  architectures="80-virtual;90-virtual"
   instances=ALL
 fi
 attnbench_configure_grouped "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=AUTO \
-  -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DATTNBENCH_CUDA_INSTANCES="${ATTNBENCH_CUDA_INSTANCES:-$instances}" \
+  -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DATTNBENCH_CUDA_INSTANCES="$instances" \
   -DATTNBENCH_WERROR="$werror"
 attnbench_build "$build"
 attnbench_say "built in $((SECONDS - begin)) s"

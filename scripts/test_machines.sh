@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests under made-up machines, so that none depends on the machine that it was written on.
+# Runs configs/quickstart.yaml and the tests under made-up machines, so that neither depends on the machine that it was
+# written on.
 #
 #   ./scripts/test_machines.sh [MACHINE...] [-- options of ctest]     default: every machine
 #
@@ -68,15 +69,18 @@ while read -r name cores memory free l3 limit; do
   describe "$place/$name" "$name" "$cores" "$memory" "$free" "$l3" "$limit"
   environment=(MADE_UP_CORES="$cores" MADE_UP_MEMORY=$((memory << 30)) MADE_UP_ROOT="$place/$name" OMP_WAIT_POLICY=passive)
   if [[ $name == german ]]; then
-    mkdir "$place/locale" && localedef -i de_DE -f UTF-8 "$place/locale/de_DE.UTF-8" || attnbench_say "german: no such locale here"
+    mkdir "$place/locale"
+    localedef -i de_DE -f UTF-8 "$place/locale/de_DE.UTF-8" || attnbench_say "german: that locale cannot be made here"
     environment+=(LOCPATH="$place/locale" LC_ALL=de_DE.UTF-8 LANGUAGE=de TZ=Asia/Kolkata COLUMNS=43 NO_COLOR=1 TERM=dumb)
     umask 077
   fi
   attnbench_say "$name: $cores cores, $free of $memory GiB free, $l3 MiB of L3 per 8 cores, limit $limit GiB"
-  (cd "$build" && env "${environment[@]}" LD_PRELOAD="$library" ctest --output-on-failure --parallel "$(nproc)" "$@") ||
-    failed+=("$name")
+  run=(env "${environment[@]}" LD_PRELOAD="$library")
+  "${run[@]}" "$build/attnbench" run "$attnbench_root/configs/quickstart.yaml" --device cpu --out "$place/$name/out" ||
+    failed+=("$name: quickstart")
+  (cd "$build" && "${run[@]}" ctest --output-on-failure --parallel "$(nproc)" "$@") || failed+=("$name: tests")
 done <<<"$machines"
 if ((${#failed[@]} > 0)); then
-  attnbench_say "tests failed under ${failed[*]}"
+  attnbench_say "failed under$(printf ' %s;' "${failed[@]}")"
   exit 1
 fi

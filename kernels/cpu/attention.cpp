@@ -32,6 +32,14 @@ KernelStatus out_of_memory(KernelMessage* message) {
   return refuse(message, KernelStatus::kDeviceError, "%s: out of memory for scratch", kAttention.name);
 }
 
+/// `partials`: of the launch; `own_partials`: of this thread, for all_splits.
+void run_task(const AttentionParams& p, const Task& task, void* scratch, float* partials, float* own_partials) {
+  const auto run = task.few_rows ? run_few_rows : run_many_rows;
+  if (!task.all_splits) return run(p, task, scratch, partials);
+  for (int32_t split = 0; split < task.splits; ++split) run(p, split_of(task, split), scratch, own_partials);
+  for (int32_t h = 0; h < task.head_count; ++h) run_merge(p, {task, task.head_begin + h}, own_partials);
+}
+
 KernelStatus launch(const OpParams* params, const LaunchContext* context, KernelMessage* message) {
   const AttentionParams& p = params->attention;
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
@@ -65,18 +73,15 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
   const int team = static_cast<int>(std::clamp<int64_t>(tasks, 1, threads));
 #pragma omp parallel num_threads(team)
   {
-    thread_local Scratch scratch;
+    thread_local Scratch scratch, own_partial_scratch;
     void* memory = scratch.reserve(scratch_bytes);
-    if (memory == nullptr) failed = true;
+    float* own_partials = static_cast<float*>(
+        own_partial_scratch.reserve(static_cast<std::size_t>(s.thread_floats) * sizeof(float)));
+    const bool ready = memory != nullptr && (own_partials != nullptr || s.thread_floats == 0);
+    if (!ready) failed = true;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < tasks; ++i) {
-      if (memory == nullptr) continue;
-      const Task& task = s.tasks[static_cast<std::size_t>(i)];
-      if (task.few_rows) {
-        run_few_rows(p, task, memory, partials);
-      } else {
-        run_many_rows(p, task, memory, partials);
-      }
+      if (ready) run_task(p, s.tasks[static_cast<std::size_t>(i)], memory, partials, own_partials);
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < merges; ++i) run_merge(p, s.merges[static_cast<std::size_t>(i)], partials);

@@ -23,11 +23,26 @@ int32_t heads_per_task(const AttentionParams& p, int64_t row_tiles, int32_t rows
   return heads;
 }
 
-/// Number of splits of a row tile: num_splits if given, else a function of the sequence's own lengths.
-int32_t count_splits(const AttentionParams& p, int64_t packed_rows, KeyBounds keys) {
-  if (p.num_splits > 0) return p.num_splits;
-  if (packed_rows > kSplitMaxRows) return 1;
-  return std::max(1, (keys.end - keys.begin - 1) / kSplitKeys + 1);
+/// Keys of each split of a row tile but the last, which may have fewer: by num_splits if given, else by the sequence's own
+/// lengths, and whole tiles.
+int32_t split_keys(const AttentionParams& p, int64_t packed_rows, KeyBounds keys) {
+  const int32_t all = std::max(1, keys.end - keys.begin);
+  if (p.num_splits > 0) return (all - 1) / p.num_splits + 1;
+  if (packed_rows > kSplitMaxRows) return all;
+  const int32_t splits = (all - 1) / kSplitKeys + 1;
+  return round_up((all - 1) / splits + 1, kKeyTile);
+}
+
+/// Sets `keys` and how they are split. Splits without keys, which a large num_splits would have, are left out.
+void set_keys(const AttentionParams& p, int64_t packed_rows, KeyBounds keys, Task& task) {
+  task.keys = keys;
+  task.split_keys = split_keys(p, packed_rows, keys);
+  task.splits = std::max(1, (keys.end - keys.begin - 1) / task.split_keys + 1);
+}
+
+/// Floats of the partial states of a row tile and one KV head.
+int64_t state_floats(const AttentionParams& p, const Task& tile) {
+  return int64_t{tile.splits} * tile.rows * partial_row_floats(p);
 }
 
 /// for_each_tile for sequence `b` of a launch with lists of keys. Rows of a tile are of one query, because they share
@@ -42,8 +57,7 @@ void for_each_listed_tile(const AttentionParams& p, int32_t b, const SeqRange& r
       task.range = range;
       task.row_begin = token * group + first;
       task.rows = std::min(kFewRows, group - first);
-      task.keys = {0, key_list_length(p, int64_t{range.q_begin} + token)};
-      task.splits = count_splits(p, group, task.keys);
+      set_keys(p, group, {0, key_list_length(p, int64_t{range.q_begin} + token)}, task);
       task.few_rows = true;
       f(task);
     }
@@ -70,8 +84,7 @@ void for_each_tile(const AttentionParams& p, F&& f) {
       task.range = range;
       task.row_begin = static_cast<int32_t>(row);
       task.rows = rows;
-      task.keys = visible_keys_of_rows(p, first, last, range.q_len, range.k_len);
-      task.splits = count_splits(p, packed_rows, task.keys);
+      set_keys(p, packed_rows, visible_keys_of_rows(p, first, last, range.q_len, range.k_len), task);
       // The decode path multiplies no query with V.
       task.few_rows = packed_rows <= kFewRows && !(p.features & kQv);
       f(task);
@@ -106,12 +119,14 @@ void schedule_probs(const AttentionParams& p, std::vector<Task>& tasks) {
 void make_schedule(const AttentionParams& p, int threads, Schedule& schedule) {
   schedule.tasks.clear();
   schedule.merges.clear();
-  schedule.partial_floats = 0;
+  schedule.partial_floats = schedule.thread_floats = 0;
   schedule_probs(p, schedule.probs);
 
-  int64_t few_row_tasks = 0;
+  int64_t few_row_tasks = 0, tiles_by_head = 0, states = 0;
   int32_t few_rows = 1;
   for_each_tile(p, [&](const Task& tile) {
+    tiles_by_head += tile.few_rows ? 1 : p.num_heads_kv;
+    if (tile.splits > 1) states += p.num_heads_kv * state_floats(p, tile);
     if (!tile.few_rows) return;
     few_row_tasks += tile.splits;
     few_rows = std::max(few_rows, tile.rows);
@@ -119,25 +134,26 @@ void make_schedule(const AttentionParams& p, int threads, Schedule& schedule) {
   const bool lists = (p.features & kTopkIndices) != 0;  // each KV head has its own
   const int32_t few_row_heads = lists ? 1 : heads_per_task(p, few_row_tasks, few_rows, threads);
 
-  for_each_tile(p, [&](Task task) {
-    if (task.splits > 1) {
-      task.partial = schedule.partial_floats;
-      schedule.partial_floats += int64_t{p.num_heads_kv} * task.splits * task.rows * partial_row_floats(p);
-      for (int32_t h = 0; h < p.num_heads_kv; ++h) schedule.merges.push_back({task, h});
+  const bool one_by_one = states * int64_t{sizeof(float)} > kPartialBytes && tiles_by_head >= int64_t{4} * threads;
+
+  for_each_tile(p, [&](Task tile) {
+    tile.all_splits = one_by_one && tile.splits > 1;
+    if (tile.splits > 1 && !one_by_one) {
+      tile.partial = schedule.partial_floats;
+      schedule.partial_floats += p.num_heads_kv * state_floats(p, tile);
+      for (int32_t h = 0; h < p.num_heads_kv; ++h) schedule.merges.push_back({tile, h});
     }
-    // Splits have equal length. If the kernel chooses their number, they also have whole tiles.
-    const KeyBounds all = task.keys;
-    const int32_t equal = (all.end - all.begin + task.splits - 1) / task.splits;
-    const int32_t share = p.num_splits > 0 ? equal : round_up(equal, kKeyTile);
-    for (int32_t s = 0; s < task.splits; ++s) {
-      task.split = s;
-      task.keys.begin = std::min(all.end, all.begin + s * share);
-      task.keys.end = std::min(all.end, task.keys.begin + share);
+    for (int32_t s = 0; s < (one_by_one ? 1 : tile.splits); ++s) {
+      Task task = one_by_one ? tile : split_of(tile, s);
       const int32_t heads = task.few_rows ? few_row_heads : 1;
       for (int32_t h = 0; h < p.num_heads_kv; h += heads) {
         task.head_begin = h;
         task.head_count = std::min(heads, p.num_heads_kv - h);
         task.cost = int64_t{task.keys.end - task.keys.begin} * task.head_count * (task.rows + 4);
+        if (task.all_splits) {
+          task.partial = -h * state_floats(p, task);  // its first head's states are the first in the thread's memory
+          schedule.thread_floats = std::max(schedule.thread_floats, task.head_count * state_floats(p, task));
+        }
         schedule.tasks.push_back(task);
       }
     }

@@ -9,6 +9,7 @@
 // task does depend on the number of threads. It changes no bit of the result, because heads do not interact.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,10 @@ inline constexpr int kSplitMaxRows = 384;  ///< most packed rows with split keys
 inline constexpr int kProbsRows = 4;       ///< rows of a task that computes probabilities
 inline constexpr int kSplitKeys = 2048;    ///< longest split, in keys
 
+/// Partial states of a launch, in bytes. If there are more, and tiles enough for all threads, a tile's splits run one
+/// after the other, so that few states are there at a time.
+inline constexpr int64_t kPartialBytes = int64_t{256} << 20;
+
 struct Task {
   int32_t seq;
   SeqRange range;
@@ -34,8 +39,10 @@ struct Task {
   /// Smallest range that holds all keys that these rows see, or this split's part of it. With kTopkIndices: entries
   /// of the list of the rows' one query.
   KeyBounds keys;
+  int32_t split_keys;  ///< keys of a split
   int32_t split;
   int32_t splits;   ///< 1: the task writes O and LSE itself
+  bool all_splits;  ///< the task runs its splits one after the other and merges them, in memory of its thread
   int64_t partial;  ///< splits > 1: offset in floats of this row tile's partial states
   bool few_rows;
   int64_t cost;
@@ -52,7 +59,16 @@ struct Schedule {
   std::vector<Merge> merges;
   std::vector<Task> probs;  ///< kProbs: up to kProbsRows rows of a KV head against all their keys
   int64_t partial_floats = 0;
+  int64_t thread_floats = 0;  ///< partial states of the largest task with all_splits
 };
+
+/// The task of one split of a row tile.
+inline Task split_of(Task tile, int32_t split) {
+  tile.split = split;
+  tile.keys.begin = std::min(tile.keys.end, tile.keys.begin + split * tile.split_keys);
+  tile.keys.end = std::min(tile.keys.end, tile.keys.begin + tile.split_keys);
+  return tile;
+}
 
 /// Floats of one row's partial state: accumulators, then m and l.
 inline int32_t partial_row_floats(const AttentionParams& p) { return p.head_dim_v + 2; }

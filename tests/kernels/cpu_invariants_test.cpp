@@ -2,6 +2,7 @@
 // repetition.
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/schedule.h"
 #include "tests/kernels/cpu_attention_layout.h"
 
 namespace attnbench {
@@ -77,6 +78,24 @@ TEST(CpuInvariants, ThreadsDoNotMatter) {
     const Result one = layout.run(1);
     for (const int threads : {1, 2, 5, 16}) EXPECT_TRUE(one == layout.run(threads)) << threads;
   }
+}
+
+// So many splits that few threads run those of a tile one after the other, in memory of their own.
+TEST(CpuInvariants, NeitherDoThreadsThatMergeTheirOwnSplits) {
+  Problem p{.seqs = {{70, 300}, {60, 290}, {1, 0}}};
+  p.heads_q = p.heads_kv = 8;
+  p.dim = 256;
+  Layout layout(p);
+  AttentionParams& params = layout.params().attention;
+  params.features |= kSplitKv;
+  params.num_splits = 300;
+  cpu::Schedule few, many;
+  cpu::make_schedule(params, 1, few);
+  cpu::make_schedule(params, 64, many);
+  EXPECT_EQ(few.partial_floats, 0);
+  EXPECT_EQ(few.thread_floats, int64_t{300} * 70 * 258) << "of one tile and head; a split without keys has none";
+  EXPECT_EQ(many.partial_floats, int64_t{8} * 258 * (300 * 70 + 290 * 60));
+  EXPECT_TRUE(layout.run(1) == layout.run(64));
 }
 
 /// Compares each sequence in the batch with the same sequence alone.

@@ -65,9 +65,13 @@ TEST(Estimate, IsOfWhatIsAskedFor) {
 
 // The stopping rule lets no case have more than a second of samples, unless ten of them take longer.
 TEST(Estimate, SmallCasesHaveTheirBudgetOfSamples) {
-  const CaseSeconds small = estimated_seconds(params_of("{batch: q1, heads: 1}"), {}, CheckMode::kOff, false);
+  const CaseParams params = params_of("{batch: q1, heads: 1}");
+  const CaseSeconds small = estimated_seconds(params, {}, CheckMode::kOff, false);
   EXPECT_GT(small.time.least, 0.2);
   EXPECT_LT(small.time.most, 2);
+  // To empty a larger cache takes longer, for each sample.
+  const Machine wide = {.cache_bytes = int64_t{260} << 20};
+  EXPECT_GT(estimated_seconds(params, wide, CheckMode::kOff, false).time.most, 1.3 * small.time.most);
   const CaseSeconds large = estimated_seconds(params_of("{batch: 8q16k}"), {}, CheckMode::kOff, false);
   EXPECT_GT(large.time.least, 10);
 }
