@@ -24,10 +24,6 @@ target_compile_definitions(attnbench_options INTERFACE EIGEN_DONT_PARALLELIZE)
 if(ATTNBENCH_SANITIZE)
   target_compile_options(attnbench_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ATTNBENCH_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # With the sanitizer, GCC 12 wrongly reports that std::regex uses uninitialised values.
-    target_compile_options(attnbench_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
-  endif()
   target_link_options(attnbench_options INTERFACE -fsanitize=${ATTNBENCH_SANITIZE})
 endif()
 

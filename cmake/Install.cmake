@@ -26,25 +26,21 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attnbenchConfigVersion.cmake DESTINATI
 install(EXPORT attnbench NAMESPACE attnbench:: FILE attnbenchConfig.cmake DESTINATION ${_cmake})
 
 # A wheel also runs where these libraries are not installed, so it holds those that are shared here. (Debian has
-# no static fmt and Google Benchmark, and its static yaml-cpp cannot be linked into a library.)
-option(ATTNBENCH_CARRY_LIBRARIES "Install yaml-cpp, fmt, Google Benchmark and libgomp beside the program, as in a wheel" OFF)
+# no static fmt and Google Benchmark, and its static yaml-cpp cannot be linked into a library.) RE2 may bring
+# Abseil. `auditwheel repair` would put them where the program, which is no part of the package's folder, does not
+# find them.
+option(ATTNBENCH_CARRY_LIBRARIES "Install yaml-cpp, fmt, Google Benchmark, RE2 and libgomp beside the program, as in a wheel" OFF)
 if(ATTNBENCH_CARRY_LIBRARIES)
-  foreach(_target yaml-cpp::yaml-cpp fmt::fmt benchmark::benchmark)
-    get_target_property(_name ${_target} ALIASED_TARGET)
-    if(NOT _name)
-      set(_name ${_target})
-    endif()
-    get_target_property(_type ${_name} TYPE)
-    if(_type STREQUAL "SHARED_LIBRARY")
-      install(PROGRAMS $<TARGET_FILE:${_name}> DESTINATION ${_private} RENAME $<TARGET_SONAME_FILE_NAME:${_name}>)
-    endif()
-  endforeach()
-  # GCC's OpenMP library is not on every machine either. `auditwheel repair` would put it where the program, which
-  # is no part of the package's folder, does not find it.
-  if(OpenMP_gomp_LIBRARY)
-    file(REAL_PATH ${OpenMP_gomp_LIBRARY} _gomp)
-    install(PROGRAMS ${_gomp} DESTINATION ${_private} RENAME libgomp.so.1)
-  endif()
+  install(CODE "set(program $<TARGET_FILE:attnbench>)\nset(library $<TARGET_FILE:attnbench_library>)\nset(to ${_private})")
+  install(CODE [[
+    file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${program} MODULES ${library} RESOLVED_DEPENDENCIES_VAR files
+      PRE_INCLUDE_REGEXES "^lib(yaml-cpp|fmt|benchmark|re2|absl_.+|gomp)[.]so" PRE_EXCLUDE_REGEXES ".")
+    foreach(file IN LISTS files)
+      cmake_path(GET file FILENAME name)  # the soname, of what may be a link
+      file(REAL_PATH ${file} file)
+      file(INSTALL ${file} DESTINATION ${CMAKE_INSTALL_PREFIX}/${to} TYPE PROGRAM RENAME ${name})
+    endforeach()
+  ]])
   set_target_properties(attnbench PROPERTIES INSTALL_RPATH "$ORIGIN/../${_private}")
   set_target_properties(attnbench_library PROPERTIES INSTALL_RPATH "$ORIGIN")
 endif()

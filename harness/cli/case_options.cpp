@@ -7,16 +7,17 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <regex>
 #include <set>
 #include <unordered_set>
 
 #include "harness/cli/common.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/installed.h"
+#include "harness/cli/pattern.h"
 #include "harness/cli/trace_folder.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/keys.h"
@@ -98,11 +99,11 @@ void refuse_overrides(const std::string& path, const CaseOptions& o) {
 }
 
 /// "; --filter 'decode' looks in ids, such as ...": also whether it is the name of a sweep, and its ids.
-std::string filter_note(const std::string& filter, const std::regex& re, const std::vector<Case>& cases,
-                        bool overridden) {
+std::string filter_note(const std::string& filter, const std::function<bool(const std::string&)>& found,
+                        const std::vector<Case>& cases, bool overridden) {
   if (cases.empty()) return "";
   const auto of_sweep =
-      std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return std::regex_search(c.sweep, re); });
+      std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return found(c.sweep); });
   if (of_sweep == cases.end()) {
     return fmt::format("; --filter looks in ids{}, such as {} (attnbench list prints them all)",
                        overridden ? " as --set makes them" : "", one_line(cases.front().id));
@@ -160,10 +161,9 @@ void CaseOptions::add(CLI::App& command) {
         return fits ? "" : fmt::format("a whole number from 0 to {} required, given '{}'", UINT64_MAX, text);
       });
   command
-      .add_option(
-          "--filter", filter,
-          "Only cases in whose id, as 'attnbench list' prints it, this regular expression (ECMAScript) is "
-          "found. A sweep's name is no part of ids: take what its ids share")
+      .add_option("--filter", filter,
+                  "Only cases in whose id, as 'attnbench list' prints it, this regular expression (RE2) is "
+                  "found. A sweep's name is no part of ids: take what its ids share")
       ->type_name("REGEX");
 }
 
@@ -254,16 +254,10 @@ Cases load_cases(const CaseOptions& o) {
     take(parse_inline_case(text, o.overrides, o.seed));
   }
   if (!o.filter.empty()) {
-    try {
-      const std::regex re(o.filter);
-      out.filter_note = filter_note(o.filter, re, out.cases, !o.overrides.empty());
-      const auto dropped = std::remove_if(out.cases.begin(), out.cases.end(),
-                                          [&](const Case& c) { return !std::regex_search(c.id, re); });
-      out.filtered = out.cases.end() - dropped;
-      out.cases.erase(dropped, out.cases.end());
-    } catch (const std::regex_error& e) {
-      throw UsageError(fmt::format("--filter '{}' is not a regular expression: {}", o.filter, e.what()));
-    }
+    const auto found = finder("--filter", o.filter);
+    out.filter_note = filter_note(o.filter, found, out.cases, !o.overrides.empty());
+    out.filtered =
+        static_cast<int64_t>(std::erase_if(out.cases, [&](const Case& c) { return !found(c.id); }));
   }
   return out;
 }

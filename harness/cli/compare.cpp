@@ -5,12 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
-#include <regex>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/compare_flags.h"
+#include "harness/cli/pattern.h"
 #include "harness/cli/usage_error.h"
 #include "harness/record/text.h"
 #include "harness/report/compare_formats.h"
@@ -29,8 +30,8 @@ struct CompareCommand {
 /// One --min-effect-of.
 struct EffectOf {
   std::string text;
-  std::regex pattern;
-  double effect;  ///< 0.05 is 5 %
+  std::function<bool(const std::string&)> found;  ///< in an id
+  double effect;                                  ///< 0.05 is 5 %
 };
 
 std::vector<EffectOf> effects_of(const std::vector<std::string>& texts) {
@@ -49,11 +50,7 @@ std::vector<EffectOf> effects_of(const std::vector<std::string>& texts) {
       throw UsageError(fmt::format(
           "--min-effect-of '{}': wanted is REGEX=PERCENT, with a percentage over 0 and under 100", text));
     }
-    try {
-      out.push_back({text, std::regex(text.substr(0, at)), percent / 100.0});
-    } catch (const std::regex_error& e) {
-      throw UsageError(fmt::format("--min-effect-of '{}' is not a regular expression: {}", text, e.what()));
-    }
+    out.push_back({text, finder("--min-effect-of", text.substr(0, at)), percent / 100.0});
   }
   return out;
 }
@@ -149,7 +146,7 @@ CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fre
   for (const EffectOf& e : effects_of(min_effect_of)) {
     for (const ResultSet* set : {&base, &fresh}) {
       for (const LoadedResult& r : set->results) {
-        if (std::regex_search(r.id, e.pattern)) o.min_effect_of_id[r.id] = e.effect;
+        if (e.found(r.id)) o.min_effect_of_id[r.id] = e.effect;
       }
     }
   }
@@ -159,9 +156,7 @@ CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fre
 void CompareFlags::check_min_effect_of(const std::vector<std::string>& ids) const {
   std::vector<std::string> idle;
   for (const EffectOf& e : effects_of(min_effect_of)) {
-    const bool used = std::any_of(ids.begin(), ids.end(),
-                                  [&](const std::string& id) { return std::regex_search(id, e.pattern); });
-    if (!used) idle.push_back(e.text);
+    if (std::none_of(ids.begin(), ids.end(), e.found)) idle.push_back(e.text);
   }
   if (idle.empty()) return;
   const std::string what =

@@ -3,13 +3,13 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <re2/re2.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
-#include <regex>
 #include <set>
 
 #include "harness/cli/common.h"
@@ -42,8 +42,8 @@ void move_to(const fs::path& from, const fs::path& to) {
 
 /// Whether this is the folder of a turn of a gate, or what it printed.
 bool is_turn(const fs::path& path) {
-  static const std::regex name("[0-9]+-(base|new)([.]txt)?");
-  return std::regex_match(path.filename().string(), name);
+  static const RE2 name("[0-9]+-(base|new)([.]txt)?");
+  return RE2::FullMatch(path.filename().string(), name);
 }
 
 /// Absolute paths of a run's plug-ins, sorted.
@@ -67,14 +67,15 @@ std::string plugins_text(const std::vector<std::string>& plugins) {
 /// Folders of runs_folder() that are called DATE-NAME or, of runs that began in the same second, DATE-NAME-2
 /// and so on; the newest first.
 std::vector<fs::path> folders_called(const std::string& name) {
-  const std::regex pattern(fmt::format("([0-9]{{8}}-[0-9]{{6}})-{}(?:-([0-9]{{1,6}}))?", folder_word(name)));
+  const RE2 pattern(fmt::format("([0-9]{{8}}-[0-9]{{6}})-{}(?:-([0-9]{{1,6}}))?", folder_word(name)));
   std::vector<std::pair<std::pair<std::string, int>, fs::path>> found;  // dates sort as text
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(runs_folder(), ec)) {
     const std::string folder = entry.path().filename().string();
-    std::smatch match;
-    if (!std::regex_match(folder, match, pattern) || !fs::exists(entry.path() / "results.json", ec)) continue;
-    found.push_back({{match[1].str(), match[2].matched ? std::stoi(match[2].str()) : 1}, entry.path()});
+    std::string date, number;
+    if (!RE2::FullMatch(folder, pattern, &date, &number) || !fs::exists(entry.path() / "results.json", ec))
+      continue;
+    found.push_back({{date, number.empty() ? 1 : std::stoi(number)}, entry.path()});
   }
   std::sort(found.rbegin(), found.rend());
   std::vector<fs::path> out;

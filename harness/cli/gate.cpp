@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <re2/re2.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,21 +47,12 @@ bool asked(const GateOptions& o, const char* format) {
   return std::find(o.formats.begin(), o.formats.end(), format) != o.formats.end();
 }
 
-std::string regex_quoted(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (std::string_view("^$\\.*+?()[]{}|/").find(c) != std::string_view::npos) out += '\\';
-    out += c;
-  }
-  return out;
-}
-
 /// Options of `run` that choose exactly these cases.
 std::vector<std::string> only(const GateOptions& o, const std::set<std::string>& ids) {
   std::vector<std::string> args;
   if (!o.cases.chosen.empty()) {  // --case would add to these cases
     std::string re;
-    for (const std::string& id : ids) re += (re.empty() ? "^(" : "|") + regex_quoted(id);
+    for (const std::string& id : ids) re += (re.empty() ? "^(" : "|") + RE2::QuoteMeta(id);
     return {"--filter", re + ")$"};
   }
   for (const std::string& id : ids) args.insert(args.end(), {"--case", id});

@@ -6,8 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
-#include <regex>
 #include <sstream>
 
 #include "harness/cli/cheats.h"
@@ -15,6 +15,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/executor.h"
+#include "harness/cli/pattern.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
 #include "harness/cli/usage_error.h"
@@ -50,13 +51,7 @@ struct SelftestFlags {
 };
 
 std::function<bool(const std::string&)> filter_of(const std::string& filter) {
-  if (filter.empty()) return nullptr;
-  try {
-    const std::regex re(filter);
-    return [re](const std::string& name) { return std::regex_search(name, re); };
-  } catch (const std::regex_error& e) {
-    throw UsageError(fmt::format("--filter '{}' is not a regular expression: {}", filter, e.what()));
-  }
+  return filter.empty() ? nullptr : finder("--filter", filter);
 }
 
 /// Interval of the warnings about a step of --in-process that does not end, in seconds.
@@ -271,10 +266,10 @@ void add_selftest(CLI::App& app, Program& program) {
                    "Every case also runs without a fault, with seeds 1 to N (default 2), and must pass")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
-  auto* filter =
-      command
-          ->add_option("--filter", o->filter, "Only faults whose class/name matches this regular expression")
-          ->type_name("REGEX");
+  auto* filter = command
+                     ->add_option("--filter", o->filter,
+                                  "Only faults whose class/name matches this regular expression (RE2)")
+                     ->type_name("REGEX");
   command->add_option("--format", o->formats, "Reports: json, md (comma-separated; default json)")
       ->type_name("LIST")
       ->allow_extra_args(false)

@@ -1,10 +1,11 @@
 #include "harness/fuzz/generator.h"
 
 #include <fmt/format.h>
+#include <re2/re2.h>
 
 #include <algorithm>
 #include <charconv>
-#include <regex>
+#include <sstream>
 #include <stdexcept>
 
 #include "harness/cases/cost.h"
@@ -180,10 +181,12 @@ void Generator::complete(Draft& draft) {
 
 /// Sets keys as the error message proposes, for example "write 'kv_dtype: e4m3'".
 bool Generator::follow_advice(const std::string& why, Draft& draft) {
-  static const std::regex quoted("'([a-z_]+): ([a-z0-9_]+)'");
+  static const RE2 advice("([a-z_]+): ([a-z0-9_]+)");
   bool followed = false;
-  for (std::sregex_iterator it(why.begin(), why.end(), quoted), end; it != end; ++it) {
-    const std::string key = (*it)[1], value = (*it)[2];
+  std::istringstream quoted(why);
+  std::string key, value;
+  for (std::string text; std::getline(quoted, text, '\'');) {
+    if (!RE2::FullMatch(text, advice, &key, &value)) continue;
     if (key == "op" || key == "batch" || !find_sweep_key(key) || is(draft, key, value)) continue;
     draft.values[key] = value;
     followed = true;

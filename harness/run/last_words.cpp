@@ -1,5 +1,6 @@
 #include "harness/run/last_words.h"
 
+#include <re2/re2.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <regex>
 
 #include "harness/device/sanitized.h"
 
@@ -187,9 +187,9 @@ std::string call_in_last_words(std::string_view printed) {
   if (at == printed.npos || (at > 0 && printed[at - 1] != '\n')) return "";
   const std::string line(printed.substr(at, printed.find('\n', at) - at));
   // A kernel can print such a line too. What is taken from it are words, and nothing else.
-  std::smatch found;
-  static const std::regex call(" in [a-z_]{1,32} of [A-Za-z0-9_]{1,64}(?=,|$)");
-  return std::regex_search(line, found, call) ? found.str() : "";
+  std::string found;
+  static const RE2 call("( in [a-z_]{1,32} of [A-Za-z0-9_]{1,64})(?:,|$)");
+  return RE2::PartialMatch(line, call, &found) ? found : "";
 }
 
 KernelCall::KernelCall(const char* call, const char* kernel) : call_(g_call), kernel_(g_kernel) {

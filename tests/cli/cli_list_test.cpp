@@ -114,6 +114,16 @@ TEST(CliListNothing, SaysWhyAsRunDoes) {
   EXPECT_EQ(run_attnbench(scratch, {"run", file, "--device", "cpu", "--filter", "nothing"}).exit_code, 6);
 }
 
+TEST(CliListNothing, NoPatternTakesLongOrTooMuchStack) {
+  const Scratch scratch;
+  for (const std::string& pattern :
+       {std::string("(.*)*(.*)*(.*)*x$"), std::string(60000, '(') + "x" + std::string(60000, ')')}) {
+    const Outcome o =
+        run_attnbench(scratch, {"list", "--case", "{batch: q4}", "--device", "cpu", "--filter", pattern});
+    EXPECT_EQ(o.exit_code, 6) << pattern.substr(0, 20);
+  }
+}
+
 TEST(CliListNothing, AnExclusionThatMatchesNothingIsNoted) {
   const Scratch scratch;
   const std::string file =
