@@ -43,6 +43,9 @@ if(ATTNBENCH_CARRY_LIBRARIES)
   ]])
   set_target_properties(attnbench PROPERTIES INSTALL_RPATH "$ORIGIN/../${_private}")
   set_target_properties(attnbench_library PROPERTIES INSTALL_RPATH "$ORIGIN")
+  foreach(_target attnbench attnbench_library)
+    target_link_options(${_target} PRIVATE -Wl,--disable-new-dtags)  # RPATH also leads RE2 to its Abseil
+  endforeach()
 endif()
 
 set(CPACK_PACKAGE_CONTACT "attnbench maintainers")
