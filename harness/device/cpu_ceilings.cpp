@@ -43,11 +43,12 @@ Part part_of(int64_t n, int t, int threads) {
   return {std::min(n, pages * t / threads * 512), std::min(n, pages * (t + 1) / threads * 512)};
 }
 
-double matmul_tflops(int threads, double budget_s) {
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+double matmul_tflops(int threads, int n, double budget_s) {
   // One product per thread on its own blocks. At 512^3 the packing costs little, and 3 MiB stay near the
   // core.
-  constexpr int kN = 512;
-  constexpr int kRepeats = 2;
+  const int repeats = 2 * 512 / n;
   using Matrix = Eigen::MatrixXf;
   std::vector<Matrix> a(static_cast<std::size_t>(threads)), b(a.size()), c(a.size());
   int team = 1;  // the number of threads that OpenMP really gives
@@ -57,12 +58,12 @@ double matmul_tflops(int threads, double budget_s) {
     team = omp_get_num_threads();
     const auto t = static_cast<std::size_t>(omp_get_thread_num());
     const auto seed = static_cast<uint32_t>(t);
-    a[t].resize(kN, kN);
-    b[t].resize(kN, kN);
-    c[t].setZero(kN, kN);
-    for (uint32_t col = 0; col < kN; ++col) {
-      value_row({}, Tensor::kQ, seed, col, 0, kN, a[t].col(col).data());
-      value_row({}, Tensor::kK, seed, col, 0, kN, b[t].col(col).data());
+    a[t].resize(n, n);
+    b[t].resize(n, n);
+    c[t].setZero(n, n);
+    for (uint32_t col = 0; col < static_cast<uint32_t>(n); ++col) {
+      value_row({}, Tensor::kQ, seed, col, 0, static_cast<uint32_t>(n), a[t].col(col).data());
+      value_row({}, Tensor::kK, seed, col, 0, static_cast<uint32_t>(n), b[t].col(col).data());
     }
   }
   const double s = best_seconds(3, budget_s, [&] {
@@ -70,10 +71,10 @@ double matmul_tflops(int threads, double budget_s) {
     {
       omp_set_num_threads(1);  // for this thread only: Eigen must not start a team inside this one
       const auto t = static_cast<std::size_t>(omp_get_thread_num());
-      for (int i = 0; i < kRepeats; ++i) c[t].noalias() = a[t] * b[t];
+      for (int i = 0; i < repeats; ++i) c[t].noalias() = a[t] * b[t];
     }
   });
-  return 2.0 * kN * kN * kN * kRepeats * team / s * 1e-12;
+  return 2.0 * n * n * n * repeats * team / s * 1e-12;
 }
 
 volatile uint64_t g_sink;  // keeps the reads from being optimised away
@@ -111,33 +112,44 @@ void hand_over(int threads) {
   }
 }
 
-CpuRates measure_cpu_rates(int threads, int64_t cache_bytes, int64_t free_bytes) {
-  CpuRates rates{};
-  constexpr int64_t kMiB = int64_t{1} << 20;
-  int64_t bytes = std::clamp(4 * cache_bytes, 128 * kMiB, 1024 * kMiB);
-  bytes = std::min(bytes, std::max(kMiB, free_bytes / 4)) / 16 * 16;
-  const int64_t words = bytes / 8;
-  // Not initialised here, so that the thread that reads a page is the first to touch it.
-  const std::unique_ptr<uint64_t[]> buffer(new uint64_t[static_cast<std::size_t>(words)]);
-#pragma omp parallel num_threads(threads)
-  {
-    const Part part = part_of(words, omp_get_thread_num(), omp_get_num_threads());
-    for (int64_t i = part.begin; i < part.end; ++i) buffer[i] = static_cast<uint64_t>(i);
-  }
-  rates.buffer_bytes = bytes;
-  rates.read_gbs = static_cast<double>(bytes) * 1e-9 /
-                   best_seconds(3, 0.2, [&] { g_sink = read_all(buffer.get(), words, threads); });
+int64_t cpu_flush_bytes(int64_t cache_bytes, int64_t free_bytes) {
+  return std::min({2 * cache_bytes, 256 * kMiB, free_bytes / 8});
+}
 
-  const int64_t half = words / 2;
-  rates.copy_gbs = static_cast<double>(bytes) * 1e-9 / best_seconds(3, 0.2, [&] {
+CpuRateSizes cpu_rate_sizes(int threads, int64_t cache_bytes, int64_t free_bytes) {
+  int64_t bytes = std::clamp(4 * cache_bytes, 128 * kMiB, 1024 * kMiB);
+  bytes = std::min(bytes, free_bytes / 2) / 16 * 16;
+  int product = 512;
+  // Three matrices of each thread, and two that Eigen packs.
+  while (product > 64 && int64_t{5} * 4 * product * product * threads > free_bytes / 2) product /= 2;
+  return {bytes < 2 * cache_bytes ? 0 : bytes, product};
+}
+
+CpuRates measure_cpu_rates(int threads, const CpuRateSizes& sizes) {
+  CpuRates rates{};
+  if (const int64_t bytes = sizes.buffer_bytes; bytes > 0) {
+    const int64_t words = bytes / 8;
+    // Not initialised here, so that the thread that reads a page is the first to touch it.
+    const std::unique_ptr<uint64_t[]> buffer(new uint64_t[static_cast<std::size_t>(words)]);
 #pragma omp parallel num_threads(threads)
-                     {
-                       const Part part = part_of(half, omp_get_thread_num(), omp_get_num_threads());
-                       std::memcpy(buffer.get() + half + part.begin, buffer.get() + part.begin,
-                                   static_cast<std::size_t>(part.end - part.begin) * 8);
-                     }
-                   });
-  rates.fp32_tflops = matmul_tflops(threads, 0.2);
+    {
+      const Part part = part_of(words, omp_get_thread_num(), omp_get_num_threads());
+      for (int64_t i = part.begin; i < part.end; ++i) buffer[i] = static_cast<uint64_t>(i);
+    }
+    rates.read_gbs = static_cast<double>(bytes) * 1e-9 /
+                     best_seconds(3, 0.2, [&] { g_sink = read_all(buffer.get(), words, threads); });
+
+    const int64_t half = words / 2;
+    rates.copy_gbs = static_cast<double>(bytes) * 1e-9 / best_seconds(3, 0.2, [&] {
+#pragma omp parallel num_threads(threads)
+                       {
+                         const Part part = part_of(half, omp_get_thread_num(), omp_get_num_threads());
+                         std::memcpy(buffer.get() + half + part.begin, buffer.get() + part.begin,
+                                     static_cast<std::size_t>(part.end - part.begin) * 8);
+                       }
+                     });
+  }
+  rates.fp32_tflops = matmul_tflops(threads, sizes.product, 0.2);
   return rates;
 }
 

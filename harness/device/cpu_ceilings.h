@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 
 namespace attnbench {
 
@@ -17,14 +19,22 @@ void turn_cores(int threads);
 /// about 5 us if they share a cache, three times that if not.
 void hand_over(int threads);
 
+/// Bytes that a flush of the caches reads: twice the caches', at most 256 MiB and an eighth of the free memory.
+int64_t cpu_flush_bytes(int64_t cache_bytes, int64_t free_bytes = std::numeric_limits<int64_t>::max());
+
+/// What is measured with. Never takes more than half of the free memory.
+struct CpuRateSizes {
+  int64_t buffer_bytes;  ///< of read and copy; 0: half of the free memory is less than twice the caches
+  int product;           ///< n of the n^3 product of each thread
+};
+CpuRateSizes cpu_rate_sizes(int threads, int64_t cache_bytes, int64_t free_bytes);
+
 struct CpuRates {
-  double read_gbs;
-  double copy_gbs;  ///< read plus written bytes
+  std::optional<double> read_gbs, copy_gbs;  ///< copy: read plus written bytes. None without a buffer
   double fp32_tflops;
-  int64_t buffer_bytes;  ///< size of the buffer of the read test
 };
 
 /// Takes about a second. Throws std::bad_alloc if the buffers cannot be allocated.
-CpuRates measure_cpu_rates(int threads, int64_t cache_bytes, int64_t free_bytes);
+CpuRates measure_cpu_rates(int threads, const CpuRateSizes& sizes);
 
 }  // namespace attnbench

@@ -18,6 +18,7 @@
 #include "harness/device/cpu_info.h"
 #include "harness/device/cpu_rank_stream.h"
 #include "harness/device/device.h"
+#include "harness/device/memory_limit.h"
 #include "harness/error.h"
 #include "harness/gigabytes.h"
 
@@ -98,8 +99,10 @@ class CpuDevice final : public Device {
     info_.name = "cpu";
     info_.model = cpu_model();
     info_.threads = num_threads > 0 ? num_threads : cpu_threads();
-    info_.memory_bytes = cpu_memory_bytes();
+    const MemoryLimit memory = memory_limit();
+    info_.memory_bytes = memory.bytes;
     info_.cache_bytes = cpu_cache_bytes();
+    info_.flush_bytes = cpu_flush_bytes(info_.cache_bytes, memory.free);
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -108,16 +111,16 @@ class CpuDevice final : public Device {
     context.num_threads = info_.threads;
     return context;
   }
-  int64_t free_memory() const override { return cpu_free_memory(); }
+  int64_t free_memory() const override { return memory_limit().free; }
 
   void* allocate(int64_t bytes) override {
     if (bytes < 0) throw DeviceError(fmt::format("cpu: allocation of {} bytes", bytes), false);
     // Linux grants more memory than it has and kills the process at the first touch. So large requests are
     // checked here.
-    if (bytes > 64 * kMiB && bytes > cpu_free_memory()) {
+    if (bytes > 64 * kMiB && bytes > free_memory()) {
       throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted, {} free",
                                     gigabytes(static_cast<double>(bytes)),
-                                    gigabytes(static_cast<double>(cpu_free_memory()))));
+                                    gigabytes(static_cast<double>(free_memory()))));
     }
     const auto alignment = static_cast<std::size_t>(bytes >= 4 * kMiB ? 4096 : 256);
     const auto size =
@@ -216,6 +219,7 @@ class CpuDevice final : public Device {
     const Ceilings before = ceilings_;
     const std::optional<double> fp32_before = fp32_tflops_;
     measure();
+    if (!ceilings_.read_gbs) ceilings_.note = before.note;
     const auto keep_better = [](std::optional<double>& now, const std::optional<double>& then) {
       if (then && (!now || *now < *then)) now = then;
     };
@@ -260,12 +264,11 @@ class CpuDevice final : public Device {
 
   void flush_cache() {
     if (flush_.empty()) {
-      const int64_t bytes = std::min(2 * info_.cache_bytes, 256 * kMiB);
       try {
-        flush_.assign(static_cast<std::size_t>(bytes / 8), 1);
+        flush_.assign(static_cast<std::size_t>(info_.flush_bytes / 8), 1);
       } catch (const std::bad_alloc&) {
         throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted for the cache flush",
-                                      gigabytes(static_cast<double>(bytes))));
+                                      gigabytes(static_cast<double>(info_.flush_bytes))));
       }
     }
     flush_sink_ = read_all(flush_.data(), static_cast<int64_t>(flush_.size()), info_.threads);
@@ -279,18 +282,25 @@ class CpuDevice final : public Device {
     try {
       const CoreWaits waits;
       const auto start = std::chrono::steady_clock::now();
-      const CpuRates rates = measure_cpu_rates(info_.threads, info_.cache_bytes, cpu_free_memory());
+      const int64_t free = free_memory();
+      const CpuRateSizes sizes = cpu_rate_sizes(info_.threads, info_.cache_bytes, free);
+      const CpuRates rates = measure_cpu_rates(info_.threads, sizes);
       ceilings_.read_gbs = rates.read_gbs;
       ceilings_.copy_gbs = rates.copy_gbs;
       fp32_tflops_ = rates.fp32_tflops;
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       const double share = waits.longest().value_or(0) / seconds;
       ceilings_.disturbed = share > kMostWait;
+      const std::string memory =
+          sizes.buffer_bytes > 0
+              ? fmt::format("over {} MiB, best of several", sizes.buffer_bytes / kMiB)
+              : fmt::format(
+                    "not measured: twice the caches' {} MiB would take over half of the {} MiB that are free",
+                    info_.cache_bytes / kMiB, free / kMiB);
       ceilings_.note = fmt::format(
-          "{} threads; read and copy over {} MiB, best of several; matrix product: Eigen fp32, one 512^3 "
-          "product "
-          "per thread, stands for every dtype because cpu kernels compute in fp32",
-          info_.threads, rates.buffer_bytes / kMiB);
+          "{} threads; read and copy {}; matrix product: Eigen fp32, one {}^3 product per thread, stands for "
+          "every dtype because cpu kernels compute in fp32",
+          info_.threads, memory, sizes.product);
       if (ceilings_.disturbed) {
         ceilings_.note += fmt::format(
             "; the machine was busy (a thread waited for a core {:.0f} % of the time)", 100 * share);

@@ -6,20 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <set>
 #include <thread>
 
 namespace attnbench {
 namespace {
-
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 std::optional<std::string> first_line(const std::string& path) {
   std::ifstream file(path);
@@ -37,19 +33,6 @@ int64_t size_of(const std::string& text) {
   return n * unit;
 }
 
-/// The value of "key   123 kB" in a file such as /proc/meminfo, in the unit of the file.
-std::optional<int64_t> keyed_number(const std::string& path, const std::string& key) {
-  std::ifstream file(path);
-  std::string word;
-  while (file >> word) {
-    int64_t n = 0;
-    if (word == key && file >> n) return n;
-    file.clear();
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return std::nullopt;
-}
-
 /// Sum over the distinct L3 caches of the processors in this process's affinity mask; 0 if /sys lists none.
 int64_t l3_from_sysfs() {
   cpu_set_t mask;
@@ -65,31 +48,6 @@ int64_t l3_from_sysfs() {
     if (shared && size && seen.insert(*shared).second) total += size_of(*size);
   }
   return total;
-}
-
-struct CgroupMemory {
-  int64_t limit = kNoLimit;
-  int64_t used = 0;  ///< without file pages that the kernel can drop
-};
-
-/// Limit and use under cgroup v2 or v1, as seen from inside a container.
-CgroupMemory cgroup_memory() {
-  CgroupMemory memory;
-  for (const auto& [limit, usage, stat, inactive] :
-       {std::array<const char*, 4>{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
-                                   "/sys/fs/cgroup/memory.stat", "inactive_file"},
-        std::array<const char*, 4>{"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                                   "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                                   "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"}}) {
-    const auto text = first_line(limit);
-    const int64_t bytes = text ? size_of(*text) : 0;  // "max" is not a number: no limit
-    if (bytes <= 0) continue;
-    memory.limit = bytes;
-    memory.used = std::max<int64_t>(
-        0, size_of(first_line(usage).value_or("0")) - keyed_number(stat, inactive).value_or(0));
-    break;
-  }
-  return memory;
 }
 
 /// Time that the processors of this process have spent on anything since the system started, in clock ticks:
@@ -129,27 +87,6 @@ int64_t cpu_cache_bytes() {
   if (const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0) return bytes;
 #endif
   return int64_t{32} << 20;
-}
-
-int64_t cpu_memory_bytes() {
-  const int64_t physical = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  return std::min(physical, cgroup_memory().limit);
-}
-
-int64_t cpu_free_memory() {
-  int64_t available = 0;
-  if (const auto kib = keyed_number("/proc/meminfo", "MemAvailable:")) {
-    available = *kib * 1024;
-  } else {
-#if defined(_SC_AVPHYS_PAGES)
-    available = static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-#else
-    available = cpu_memory_bytes() / 2;
-#endif
-  }
-  const CgroupMemory group = cgroup_memory();
-  return std::max<int64_t>(
-      0, std::min(available, group.limit == kNoLimit ? kNoLimit : group.limit - group.used));
 }
 
 int cpu_threads() { return std::max(1, omp_get_num_procs()); }

@@ -1,4 +1,4 @@
-// What the operating system reports about the processor and its memory. Each function works everywhere;
+// What the operating system reports about the processor. Each function works everywhere;
 // precise values come from /proc and /sys of Linux.
 #pragma once
 
@@ -13,13 +13,6 @@ std::string cpu_model();
 /// Bytes of last-level cache that the threads of this process can use, in total. These are the L3 caches of
 /// the processors that the process may run on, else what sysconf says, else 32 MiB.
 int64_t cpu_cache_bytes();
-
-/// Bytes of physical memory, or the memory limit of this process's cgroup if that is less.
-int64_t cpu_memory_bytes();
-
-/// Bytes available without swapping: the lesser of MemAvailable in /proc/meminfo and what is left under the
-/// cgroup's limit.
-int64_t cpu_free_memory();
 
 /// Hardware threads that this process may run on.
 int cpu_threads();

@@ -45,6 +45,7 @@ struct DeviceInfo {
   int threads = 1;  ///< host threads
   int64_t memory_bytes = 0;
   int64_t cache_bytes = 0;  ///< last-level cache: L2 on a GPU, L3 on a CPU
+  int64_t flush_bytes = 0;  ///< CPU: read before a launch with a cold cache; 0 on a GPU
   double clock_mhz = 0;     ///< highest SM clock on a GPU; 0 if unknown
   double memory_gbs = 0;    ///< GPU: memory clock times bus width, which no transfer exceeds; 0 if unknown
 };

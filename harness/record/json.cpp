@@ -167,6 +167,7 @@ nlohmann::ordered_json device_to_json(const DeviceInfo& d) {
           {"threads", d.threads},
           {"memory_bytes", d.memory_bytes},
           {"cache_bytes", d.cache_bytes},
+          {"flush_bytes", d.flush_bytes},
           {"clock_mhz", finite_or_null(d.clock_mhz)},
           {"memory_gbs", finite_or_null(d.memory_gbs)}};
 }

@@ -298,6 +298,7 @@ DeviceInfo device_from_json(const Json& j) {
   get(j, "threads", d.threads);
   get(j, "memory_bytes", d.memory_bytes);
   get(j, "cache_bytes", d.cache_bytes);
+  get(j, "flush_bytes", d.flush_bytes);
   get(j, "clock_mhz", d.clock_mhz);
   get(j, "memory_gbs", d.memory_gbs);
   return d;

@@ -4,6 +4,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
+#include "harness/device/cpu_ceilings.h"
 #include "harness/timing/timing.h"
 #include "harness/verify/sample.h"
 #include "harness/workload/strides.h"
@@ -66,8 +67,9 @@ Seconds reference_seconds(const CaseParams& p, const CaseCost& c, const Machine&
 /// batches of samples allow.
 Seconds sampling_seconds(const Seconds& launch, const Machine& m) {
   const TimingOptions o;
-  const int64_t flushed = std::min(2 * m.cache_bytes, int64_t{256} << 20);
-  const double flush = m.device == DeviceKind::kCuda ? kGpuSample : static_cast<double>(flushed) / kFlushRate;
+  const double flush = m.device == DeviceKind::kCuda
+                           ? kGpuSample
+                           : static_cast<double>(cpu_flush_bytes(m.cache_bytes)) / kFlushRate;
   const double fast = 0.5 * flush + launch.least;
   const double slow = 3 * flush + launch.most;
   const double fewest = o.min_samples + 2;

@@ -4,14 +4,14 @@
 
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
-#include "harness/device/cpu_info.h"
+#include "harness/device/memory_limit.h"
 #include "harness/gigabytes.h"
 #include "harness/workload/strides.h"
 
 namespace attnbench {
 namespace {
 
-/// Device memory beyond the tensors: metadata, guards, row owners, the cold-cache buffer.
+/// Device memory beyond the tensors: metadata, guards, row owners.
 constexpr double kMemorySlack = 64.0 * (1 << 20);
 
 std::optional<SkipReason> lacks(double needed, int64_t available, const std::string& memory) {
@@ -23,7 +23,8 @@ std::optional<SkipReason> lacks(double needed, int64_t available, const std::str
 }  // namespace
 
 FreeMemory free_memory_of(const Device& device) {
-  return {device.info().kind, device.info().name, device.free_memory(), cpu_free_memory()};
+  return {device.info().kind, device.info().name, device.free_memory(), memory_limit().free,
+          device.info().flush_bytes};
 }
 
 std::optional<SkipReason> does_not_fit(const Case& item, const FreeMemory& memory, CheckMode check) {
@@ -31,7 +32,7 @@ std::optional<SkipReason> does_not_fit(const Case& item, const FreeMemory& memor
   const double owners = 8.0 * static_cast<double>(cost.total_k + cost.total_q);
   const bool copies_all = writes_cache(item.params) || merged_states(item.params) > 0;
   const double copies = check == CheckMode::kOff ? 0 : copies_all ? cost.device_bytes : cost.written;
-  const double on_device = cost.device_bytes + owners + kMemorySlack;
+  const double on_device = cost.device_bytes + owners + kMemorySlack + static_cast<double>(memory.flush);
   const bool one_memory = memory.kind == DeviceKind::kCpu;
   auto why = lacks(on_device + (one_memory ? copies : 0), memory.of_device, memory.device);
   if (!why && !one_memory) why = lacks(copies + owners, memory.of_host, "host");

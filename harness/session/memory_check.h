@@ -18,6 +18,7 @@ struct FreeMemory {
   std::string device;  ///< "cpu", "cuda:0"
   int64_t of_device = 0;
   int64_t of_host = 0;  ///< the same memory as the device's where that is the cpu
+  int64_t flush = 0;    ///< what a cold cache takes of the device's (DeviceInfo::flush_bytes)
 };
 
 FreeMemory free_memory_of(const Device& device);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <malloc.h>
+#include <omp.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "harness/device/cpu_ceilings.h"
 #include "harness/device/sanitized.h"
 #include "harness/error.h"
 #include "harness/record/json.h"
@@ -37,16 +39,22 @@ void volunteer_for_oom() {
 /// touches it. Not on a GPU, whose driver maps far more than it uses.
 void bound_memory(const Device& device) {
   if (kSanitized || device.info().kind != DeviceKind::kCpu) return;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  static const rlim_t given = limit.rlim_cur;
+  limit.rlim_cur = given;
+  setrlimit(RLIMIT_DATA, &limit);  // the bound of the case before is none of this one
+  // Starts the threads, whose stacks count in whole, though little of them is ever touched.
+  turn_cores(std::max(device.info().threads, omp_get_max_threads()));
   long pages[6] = {};
   std::FILE* f = std::fopen("/proc/self/statm", "re");
   if (f == nullptr) return;
   const int n = std::fscanf(f, "%ld %ld %ld %ld %ld %ld", &pages[0], &pages[1], &pages[2], &pages[3],
                             &pages[4], &pages[5]);
   std::fclose(f);
-  rlimit limit{};
-  if (n != 6 || getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  if (n != 6) return;
   const auto used = static_cast<rlim_t>(pages[5]) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
-  limit.rlim_cur = std::min(limit.rlim_max, used + static_cast<rlim_t>(device.free_memory()));
+  limit.rlim_cur = std::min(given, used + static_cast<rlim_t>(device.free_memory()));
   setrlimit(RLIMIT_DATA, &limit);
 }
 

@@ -92,7 +92,7 @@ Roofline roofline(const CaseCost& all, const CaseParams& p, double median_us, Ca
   if (gbs) term(std::max(0.0, touched - cached) / (*gbs * 1e9), "memory");
   const std::optional<double> products = products_s(ceilings, cost, p);
   if (products && cost.flop > 0) term(*products, "matrix");
-  if (!gbs && !products) return r;
+  if (!gbs) return r;  // what binds is not known
   r.floor_us = best_s * 1e6;
   if (ceilings.cache_gbs) term(touched / (*ceilings.cache_gbs * 1e9), "l2");
   if (device.kind == DeviceKind::kCuda && device.clock_mhz > 0 && cost.pairs > 0) {

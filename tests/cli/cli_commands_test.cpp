@@ -179,7 +179,8 @@ TEST(CliDoctor, SaysWhatIsThereAndWhyAGpuIsNot) {
   const Scratch scratch;
   const Outcome o = run_attnbench(scratch, {"doctor"});
   EXPECT_EQ(o.exit_code, 0);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("attnbench "), HasSubstr("device cpu"), HasSubstr("device cuda")));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("attnbench "), HasSubstr("device cpu"), HasSubstr("device cuda"),
+                           ContainsRegex("memory +[0-9.]+ GB \\([0-9.]+ GB free; .+ sets the limit\\)\n")));
   if (o.out.find("built without CUDA") == std::string::npos) return;
   EXPECT_THAT(o.out, ContainsRegex("without CUDA: (ATTNBENCH_CUDA is OFF|nvcc was not found)\n"));
   EXPECT_THAT(o.out, HasSubstr("to have it   build anew with nvcc"));

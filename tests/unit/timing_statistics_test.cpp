@@ -292,6 +292,10 @@ TEST(Roofline, BindingTermAndShare) {
   r = roofline(cost, p, 2 * matrix_us, CacheMode::kCold, c, d);
   EXPECT_EQ(r.bound, "memory");
   EXPECT_FALSE(roofline(cost, p, 10, CacheMode::kCold, Ceilings{}, d).sol) << "no ceiling, no share";
+  c.read_gbs.reset();
+  r = roofline(cost, p, 2 * matrix_us, CacheMode::kCold, c, d);
+  EXPECT_FALSE(r.sol) << "memory may bind";
+  EXPECT_EQ(r.bound, "");
 }
 
 // Products of two sides of 8 bits have rates of their own; a side that stands alone is widened.
