@@ -92,8 +92,12 @@ Roofline roofline(const CaseCost& all, const CaseParams& p, double median_us, Ca
   if (gbs) term(std::max(0.0, touched - cached) / (*gbs * 1e9), "memory");
   const std::optional<double> products = products_s(ceilings, cost, p);
   if (products && cost.flop > 0) term(*products, "matrix");
-  if (!gbs) return r;  // what binds is not known
+  if (!gbs && !products) return r;
   r.floor_us = best_s * 1e6;
+  if (!gbs) {  // memory may bind
+    r.bound.clear();
+    return r;
+  }
   if (ceilings.cache_gbs) term(touched / (*ceilings.cache_gbs * 1e9), "l2");
   if (device.kind == DeviceKind::kCuda && device.clock_mhz > 0 && cost.pairs > 0) {
     const double exps = p.num_heads_q * cost.pairs * (p.softcap > 0 ? 2 : 1);
