@@ -35,7 +35,8 @@ TEST(CliListSkips, MarksWhatRunSkipsForMemoryInItsWords) {
   const std::string file = scratch.write("huge.yaml", kHuge);
   const Outcome o = run_attnbench(scratch, {"list", file, "--device", "cpu", "--kernel", "cpu"});
   EXPECT_EQ(o.exit_code, 0) << o.err;
-  const std::string needs = "needs 2203.40 GB of cpu memory, [0-9.]+ GB are free";
+  // Up to 256 MiB of it are for the cache flush, by the machine's caches.
+  const std::string needs = "needs 2203.[4-6][0-9] GB of cpu memory, [0-9.]+ GB are free";
   EXPECT_THAT(lines_with(o.out, "will be skipped here: "),
               ContainsRegex(
                   "^attention/packed/bf16/h32-8/d128/full/512q1s1m  8.8 TFLOP, 2.2 TB least traffic, 2.2 TB "
