@@ -19,7 +19,7 @@ void turn_cores(int threads);
 /// about 5 us if they share a cache, three times that if not.
 void hand_over(int threads);
 
-/// Bytes that a flush of the caches reads: twice the caches', at most 256 MiB and an eighth of the free memory.
+/// Bytes that a flush of the caches reads: twice the caches', at most 256 MiB and an eighth of what is free.
 int64_t cpu_flush_bytes(int64_t cache_bytes, int64_t free_bytes = std::numeric_limits<int64_t>::max());
 
 /// What is measured with. Never takes more than half of the free memory.

@@ -12,9 +12,9 @@ struct MemoryLimit {
   std::string binds;  ///< what leaves so little free: "the machine", "cgroup PATH", "ulimit -v", "ulimit -d"
 };
 
-/// The least of what the machine, ulimit and each level of the process's cgroup allow (version 1 or 2, also of a
-/// container). memory.high counts as a limit, because a process above it hardly moves. `root` goes before the
-/// paths of all files that are read.
+/// The least of what the machine, ulimit and each level of the process's cgroup allow (version 1 or 2, also
+/// of a container). memory.high counts as a limit, because a process above it hardly moves. `root` goes
+/// before the paths of all files that are read.
 MemoryLimit memory_limit(const std::string& root = "");
 
 }  // namespace attnbench

@@ -98,7 +98,7 @@ TEST(MemoryLimit, OfVersionOneBesideVersionTwo) {
 }
 
 TEST(MemoryLimit, OfAContainer) {
-  // It sees its own part of the tree, under the name that the host gives it; the mount says which part that is.
+  // It sees its own part of the tree, under the name that the host gives it; the mount says which part.
   const std::string mount =
       R"(31 23 0:28 /a\134x2d.slice/c /sys/fs/cgroup ro - cgroup cgroup ro,cpu,memory)" + std::string("\n");
   std::map<std::string, std::string> files{
