@@ -54,6 +54,7 @@ describe() {
   } >"$root/proc/meminfo"
   if ((limit > 0)); then
     echo "0::/job/step" >"$root/proc/self/cgroup"
+    echo "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw" >"$root/proc/self/mountinfo"
     echo max >"$root/sys/fs/cgroup/job/step/memory.max"
     echo $((limit << 30)) >"$root/sys/fs/cgroup/job/memory.max"
     echo $((512 << 20)) | tee "$root/sys/fs/cgroup/job/memory.current" >"$root/sys/fs/cgroup/job/step/memory.current"

@@ -33,7 +33,8 @@ KernelStatus out_of_memory(KernelMessage* message) {
 }
 
 /// `partials`: of the launch; `own_partials`: of this thread, for all_splits.
-void run_task(const AttentionParams& p, const Task& task, void* scratch, float* partials, float* own_partials) {
+void run_task(const AttentionParams& p, const Task& task, void* scratch, float* partials,
+              float* own_partials) {
   const auto run = task.few_rows ? run_few_rows : run_many_rows;
   if (!task.all_splits) return run(p, task, scratch, partials);
   for (int32_t split = 0; split < task.splits; ++split) run(p, split_of(task, split), scratch, own_partials);

@@ -134,7 +134,8 @@ void make_schedule(const AttentionParams& p, int threads, Schedule& schedule) {
   const bool lists = (p.features & kTopkIndices) != 0;  // each KV head has its own
   const int32_t few_row_heads = lists ? 1 : heads_per_task(p, few_row_tasks, few_rows, threads);
 
-  const bool one_by_one = states * int64_t{sizeof(float)} > kPartialBytes && tiles_by_head >= int64_t{4} * threads;
+  const bool one_by_one =
+      states * int64_t{sizeof(float)} > kPartialBytes && tiles_by_head >= int64_t{4} * threads;
 
   for_each_tile(p, [&](Task tile) {
     tile.all_splits = one_by_one && tile.splits > 1;
@@ -151,7 +152,8 @@ void make_schedule(const AttentionParams& p, int threads, Schedule& schedule) {
         task.head_count = std::min(heads, p.num_heads_kv - h);
         task.cost = int64_t{task.keys.end - task.keys.begin} * task.head_count * (task.rows + 4);
         if (task.all_splits) {
-          task.partial = -h * state_floats(p, task);  // its first head's states are the first in the thread's memory
+          task.partial =
+              -h * state_floats(p, task);  // its first head's states are the first in the thread's memory
           schedule.thread_floats = std::max(schedule.thread_floats, task.head_count * state_floats(p, task));
         }
         schedule.tasks.push_back(task);

@@ -83,9 +83,12 @@ TEST(CliList, EstimatesARangeForManySmallCases) {
       "many.yaml",
       "name: many\nsweeps: [{batch: {lengths: [5]}, heads: 2, head_dim: [8, 16, 24, 32, 40, 48, 56, "
       "64], softcap: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], softmax_scale: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}]\n");
-  EXPECT_THAT(run_attnbench(scratch, {"list", file, "--device", "cpu", "--kernel", "cpu"}).out,
-              AllOf(HasSubstr("800 cases"),
-                    ContainsRegex("; about [0-9a-z ]+ to [0-9]+ (min|h), with --no-time about [0-9a-z ]+ to [0-9]+ (s|min)\n")));
+  EXPECT_THAT(
+      run_attnbench(scratch, {"list", file, "--device", "cpu", "--kernel", "cpu"}).out,
+      AllOf(
+          HasSubstr("800 cases"),
+          ContainsRegex(
+              "; about [0-9a-z ]+ to [0-9]+ (min|h), with --no-time about [0-9a-z ]+ to [0-9]+ (s|min)\n")));
 }
 
 TEST(CliList, NamesTheValuesThatNoCaseHolds) {

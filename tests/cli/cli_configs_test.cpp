@@ -67,7 +67,9 @@ struct Share {
   const char* kernel = nullptr;  ///< null: all
   std::size_t least = 0;         ///< cases of the file, in this share
 
-  friend std::ostream& operator<<(std::ostream& out, const Share& s) { return out << s.file << " " << s.shard; }
+  friend std::ostream& operator<<(std::ostream& out, const Share& s) {
+    return out << s.file << " " << s.shard;
+  }
 };
 
 /// In shares, because a test may take half a minute of processor time.
@@ -86,7 +88,8 @@ TEST_P(ConfigIsCorrect, OnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(
     Files, ConfigIsCorrect,
-    ::testing::Values(Share{.file = "quickstart.yaml", .least = 15}, Share{.file = "golden.yaml", .least = 11},
+    ::testing::Values(Share{.file = "quickstart.yaml", .least = 15},
+                      Share{.file = "golden.yaml", .least = 11},
                       // Its cases are long. A kernel that is written for reading would take half an hour.
                       Share{"ci.yaml", "1/2", "cpu", 2}, Share{"ci.yaml", "2/2", "cpu", 2},
                       Share{.file = "smoke.yaml", .shard = "1/2", .least = 50},

@@ -68,9 +68,10 @@ TEST_F(CliGpu, ColdCodeCosts) {
 // In a decode with a cold cache, DRAM delivers the bytes that the model says are needed. A prefill reads keys again, from
 // L2, and does more products with them. How much more differs from GPU to GPU.
 TEST_F(CliGpu, CountersAgreeWithTheModel) {
-  const Outcome o = run_attnbench(
-      scratch_, {"run", "--case", "{batch: 32q1s4k, kv: paged, block_size: 64}", "--case", "{batch: 2q4k}", "--device",
-                 "cuda", "--kernel", "sm90_decode,sm90_prefill", "--no-ceilings", "--counters", "--out", "out"});
+  const Outcome o =
+      run_attnbench(scratch_, {"run", "--case", "{batch: 32q1s4k, kv: paged, block_size: 64}", "--case",
+                               "{batch: 2q4k}", "--device", "cuda", "--kernel", "sm90_decode,sm90_prefill",
+                               "--no-ceilings", "--counters", "--out", "out"});
   const std::vector<json> records = read_records(scratch_.dir() / "out");
   const auto of = [&](const char* kernel, const char* batch) {
     for (const json& record : records) {

@@ -93,7 +93,8 @@ TEST(CpuInvariants, NeitherDoThreadsThatMergeTheirOwnSplits) {
   cpu::make_schedule(params, 1, few);
   cpu::make_schedule(params, 64, many);
   EXPECT_EQ(few.partial_floats, 0);
-  EXPECT_EQ(few.thread_floats, int64_t{300} * 70 * 258) << "of one tile and head; a split without keys has none";
+  EXPECT_EQ(few.thread_floats, int64_t{300} * 70 * 258)
+      << "of one tile and head; a split without keys has none";
   EXPECT_EQ(many.partial_floats, int64_t{8} * 258 * (300 * 70 + 290 * 60));
   EXPECT_TRUE(layout.run(1) == layout.run(64));
 }

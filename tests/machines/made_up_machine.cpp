@@ -20,8 +20,9 @@
 
 namespace {
 
-constexpr std::string_view kDescriptions[] = {"/sys/devices/system/cpu/", "/sys/fs/cgroup/",   "/proc/cpuinfo",
-                                              "/proc/meminfo",            "/proc/self/cgroup", "/proc/stat"};
+constexpr std::string_view kDescriptions[] = {
+    "/sys/devices/system/cpu/", "/sys/fs/cgroup/",      "/proc/cpuinfo", "/proc/meminfo",
+    "/proc/self/cgroup",        "/proc/self/mountinfo", "/proc/stat"};
 
 /// The number in an environment variable; 0 if it is not set.
 long number(const char* variable) {
@@ -70,7 +71,8 @@ long sysconf(int name) {
   const long cores = number("MADE_UP_CORES"), memory = number("MADE_UP_MEMORY");
   if ((name == _SC_NPROCESSORS_ONLN || name == _SC_NPROCESSORS_CONF) && cores > 0) return cores;
   if ((name == _SC_PHYS_PAGES || name == _SC_AVPHYS_PAGES) && memory > 0) return memory / getpagesize();
-  if (name == _SC_LEVEL3_CACHE_SIZE && std::getenv("MADE_UP_ROOT") != nullptr) return 0;  // as on many ARM machines
+  if (name == _SC_LEVEL3_CACHE_SIZE && std::getenv("MADE_UP_ROOT") != nullptr)
+    return 0;  // as on many ARM machines
   static auto* const real = next<decltype(sysconf)>("sysconf");
   return real(name);
 }
