@@ -43,8 +43,6 @@ Part part_of(int64_t n, int t, int threads) {
   return {std::min(n, pages * t / threads * 512), std::min(n, pages * (t + 1) / threads * 512)};
 }
 
-constexpr int64_t kMiB = int64_t{1} << 20;
-
 double matmul_tflops(int threads, int n, double budget_s) {
   // One product per thread on its own blocks. At 512^3 the packing costs little, and 3 MiB stay near the
   // core.

@@ -7,6 +7,8 @@
 
 namespace attnbench {
 
+inline constexpr int64_t kMiB = int64_t{1} << 20;
+
 /// Returns the sum of the 8-byte words of a buffer. Each of `threads` threads reads its own part. Reading
 /// leaves no dirty lines, as a cache flush before a timed launch needs.
 uint64_t read_all(const uint64_t* data, int64_t words, int threads);
