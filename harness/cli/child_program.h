@@ -17,7 +17,7 @@ void restore_signals();
 bool child_stopped();
 
 /// Runs the program and returns its exit code; 128 + signal if a signal ended it. `log` gets its stdout, and
-/// its stderr too if `silent`. Throws UsageError.
+/// its stderr too if `silent`; if it is empty, the program has those of this one. Throws UsageError.
 int run_program(const std::vector<std::string>& args, const std::filesystem::path& log, bool silent);
 
 }  // namespace attnbench::cli

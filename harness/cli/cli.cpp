@@ -139,10 +139,7 @@ int run_chosen(Program& program, const std::string& subcommand) {
   try {
     tell_crashes(AfterLastWords::kExitCode);
     load_plugins(program);
-    const int code = program.chosen();
-    set_advice("");
-    set_in_hand(program.plugins.empty() ? "" : "the static destructors, as the program ends");
-    return code;
+    return program.chosen();
   } catch (const ConfigError& e) {
     for (const std::string& mistake : e.mistakes()) std::cerr << one_line(mistake) << "\n";
     return e.exit_code();
@@ -222,13 +219,18 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   }
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));  // CLI11 takes the last word first
+    const CLI::Option* timeout = app.get_subcommands().front()->get_option_no_throw("--timeout");
+    if (timeout != nullptr && timeout->count() > 0) program.opening_limit_s = timeout->as<double>();
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() != 0) return usage_error(app, e);
     app.exit(e);  // --help, --version
     return printed_all() ? 0 : 2;
   }
-  const int code = run_chosen(program, app.get_subcommands().front()->get_name());
-  return printed_all() ? code : worse_exit_code(code, 2);
+  int code = run_chosen(program, app.get_subcommands().front()->get_name());
+  if (!printed_all()) code = worse_exit_code(code, 2);
+  if (program.end_pipe >= 0 && write(program.end_pipe, "", 1) != 1) return kExitFailure;
+  if (!program.plugins.empty()) end_soon(code);
+  return code;
 }
 
 }  // namespace attnbench::cli

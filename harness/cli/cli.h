@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,13 @@ class App;
 
 namespace attnbench::cli {
 
+/// Where a command calls kernels. Plug-ins are opened there and nowhere else.
+enum class Calls {
+  kInWorkers,  ///< or nowhere
+  kHere,       ///< in this process, where the user wants them: --in-process, or for a profiler
+  kInChild,    ///< in the process of the command, which is a child of this one if there are plug-ins
+};
+
 /// What a subcommand needs from the program. Its result is the exit code.
 struct Program {
   KernelTable kernels;  ///< the caller's kernels, then those of plug-ins
@@ -22,11 +30,13 @@ struct Program {
   std::vector<std::string> peers;         ///< --peers, names as given
   std::vector<std::string> peer_files;  ///< those that are installed; load_plugins adds them to plugin_files
   std::string python;                   ///< --python
-  std::vector<std::string> plugin_digests;  ///< worker only: digests of the files that its supervisor opened
+  std::vector<std::string> plugin_digests;  ///< worker only: of the files that its supervisor described
   std::vector<LoadedPlugin> plugins;
   std::vector<const Kernel*> table;  ///< storage of `kernels` if there are plug-ins
   std::function<int()> chosen;       ///< set by the subcommand that was given
-  bool calls_kernels = false;        ///< whether it calls kernels in this process
+  Calls calls = Calls::kInWorkers;
+  std::optional<double> opening_limit_s;  ///< --timeout, if it was given: for opening a plug-in
+  int end_pipe = -1;  ///< in a child of kInChild: descriptor for a byte when the command has ended
 };
 
 void add_run(CLI::App& app, Program& program);

@@ -12,7 +12,6 @@
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/run/last_words.h"
-#include "harness/run/python.h"
 #include "harness/session/session.h"
 
 namespace attnbench::cli {
@@ -27,10 +26,7 @@ std::vector<std::string> worker_command(const Program& program, std::vector<std:
   more.push_back("--worker");
   for (const LoadedPlugin& plugin : program.plugins) more.push_back("--plugin-digest=" + plugin.digest);
   for (const std::string& word : peer_words(program)) more.push_back(word);
-  std::vector<std::string> argv = program.command_line;
-  argv.insert(argv.begin() + 2, more.begin(), more.end());  // after the name of the subcommand
-  argv.front() = program_file();
-  return has_python(program) ? python_command(python_file(program.python), argv) : argv;
+  return words_again(program, more);
 }
 
 void add_worker_options(CLI::App& command, bool& worker, Program& program) {
@@ -97,7 +93,7 @@ void Executor::open_workers(const RunOptions& o, const Program& program,
                       info_.name, info_.model, i.name, i.model, i.name));
     }
   } catch (const DeviceError& e) {
-    if (e.lost) throw;
+    if (e.lost) throw DeviceError(e.what() + opened_first(program), true);
     throw UsageError(cannot_open(o.device, e.what()));
   }
 }

@@ -224,8 +224,10 @@ void add_run_options(CLI::App& command, FuzzFlags& f, Program& program) {
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   command
-      .add_option("--timeout", o.timeout_s,
-                  "Seconds after which a case is given up and its worker process killed (default 20)")
+      .add_option(
+          "--timeout", o.timeout_s,
+          "Seconds after which a case is given up and its worker process killed (default 20), and the opening of a "
+          "plug-in (default 60; one in Python: 120)")
       ->type_name("S")
       ->check(number_in(0.001, 1e6));
   command.add_flag("--in-process", o.in_process,
@@ -296,7 +298,7 @@ void add_fuzz(CLI::App& app, Program& program) {
       "Exit codes: 0 no failure, 1 a wrong result, 5 a crash, a hang or an error, 6 no case ran, 130 "
       "interrupted.");
   command->callback([=, &program] {
-    program.calls_kernels = f->run.in_process;
+    program.calls = f->run.in_process ? Calls::kHere : Calls::kInWorkers;
     program.chosen = [=, &program] { return run_fuzz(*f, program); };
   });
 }

@@ -145,7 +145,7 @@ GateOptions with_other_plugin(GateOptions& o, const Program& program) {
   other.plugins = {o.against_plugin};
   if (!o.kernels.empty()) return other;
   o.kernels = kernel_names(program.plugins.front());
-  const LoadedPlugin against = load_tried_plugin("--against-plugin", o.against_plugin, program.python);
+  const LoadedPlugin against = described_plugin("--against-plugin", o.against_plugin, program);
   other.kernels = kernel_names(against);
   const auto common =
       std::find_first_of(o.kernels.begin(), o.kernels.end(), other.kernels.begin(), other.kernels.end());

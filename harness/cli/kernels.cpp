@@ -79,6 +79,7 @@ void print_instances(const Kernel& kernel) {
 void add_kernels(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("kernels", "List the kernels and what each supports");
   add_plugin_option(*command, program);
+  add_opening_limit(*command, program);
   add_peers_option(*command, program);
   auto device = std::make_shared<std::string>();
   command->add_option("--device", *device, "Only kernels of this device: cpu or cuda (default: both)")
@@ -101,8 +102,9 @@ void add_kernels(CLI::App& app, Program& program) {
                    [&](const Kernel* k) { return !plugin_of(program, *k).empty(); });
       if (described.empty()) described = kernels;
       for (const Kernel* k : described) {
-        std::cout << fmt::format("{} ({}, {}): {}\n", k->name, op_name(k->op), device_text(*k), k->summary);
-        std::cout << "    shapes    " << k->shapes;
+        std::cout << fmt::format("{} ({}, {}): {}\n", k->name, op_name(k->op), device_text(*k),
+                                 one_line(k->summary));
+        std::cout << "    shapes    " << one_line(k->shapes);
         std::cout << "\n    promises ";
         if (k->flags & kDeterministic) std::cout << " deterministic";
         if (k->flags & kBatchInvariant) std::cout << " batch_invariant";

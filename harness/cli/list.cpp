@@ -259,6 +259,7 @@ void add_list(CLI::App& app, Program& program) {
       *command, o->kernels,
       "Count and mark what these kernels, comma-separated, would run (default: all of the device)");
   add_plugin_option(*command, program);
+  add_opening_limit(*command, program);
   command
       ->add_option(
           "--device", o->device,
@@ -287,7 +288,7 @@ void add_list(CLI::App& app, Program& program) {
       "Examples:\n  attnbench list quickstart\n  attnbench list smoke --filter "
       "paged\n  attnbench list mine.yaml --kernel cpu -v");
   command->callback([=, &program] {
-    program.calls_kernels = true;
+    program.calls = Calls::kInChild;
     program.chosen = [=, &program] {
       if (o->mixes) {
         std::cout << mixes_markdown();

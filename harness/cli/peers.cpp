@@ -84,7 +84,7 @@ std::vector<LoadedPlugin> open_peers(Program& program) {
   for (const auto& [name, file] : files) {
     if (!all && !named.count(name)) continue;
     try {
-      opened.push_back(describe_python_plugin(file, program.python));
+      opened.push_back(describe_python_plugin(file, program.python, program.opening_limit_s));
       program.peer_files.push_back(opened.back().path);
     } catch (const PluginAbsent& e) {
       say_left_out(name, e.why());

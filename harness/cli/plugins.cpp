@@ -1,6 +1,8 @@
 #include "harness/cli/plugins.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -10,9 +12,12 @@
 #include <filesystem>
 #include <iostream>
 
+#include "harness/cli/child_program.h"
 #include "harness/cli/cli.h"
+#include "harness/cli/common.h"
 #include "harness/cli/peers.h"
 #include "harness/cli/usage_error.h"
+#include "harness/run/last_words.h"
 #include "harness/run/python.h"
 #include "harness/session/worker_pipe.h"
 
@@ -23,18 +28,23 @@ UsageError refused(const std::string& option, const std::string& file, const Plu
   return UsageError(fmt::format("{} {}: {}", option, file, e.what()));
 }
 
-/// In a worker: the file must be the one that its supervisor opened, perhaps hours ago.
-LoadedPlugin load_same_plugin(const std::string& file, const std::string& digest) {
-  try {
-    LoadedPlugin plugin = is_python(file) ? load_python_plugin(file) : load_plugin(file);
-    if (plugin.digest == digest) return plugin;
-  } catch (const PluginError& e) {
-    throw refused("--plugin", file, e);
+/// Opens the files in this process. In a worker a file must be the one that its supervisor described, perhaps hours
+/// ago.
+void open_plugins(Program& program) {
+  program.plugins.clear();
+  for (const std::string& file : program.plugin_files) {
+    try {
+      program.plugins.push_back(is_python(file) ? load_python_plugin(file) : load_plugin(file));
+    } catch (const PluginError& e) {
+      throw refused("--plugin", file, e);
+    }
+    const std::size_t i = program.plugins.size() - 1;
+    if (program.plugin_digests.empty() || program.plugins[i].digest == program.plugin_digests[i]) continue;
+    throw UsageError(fmt::format(
+        "--plugin {}: the file was changed or built anew while the run went on; results of two builds would "
+        "stand in one report",
+        file));
   }
-  throw UsageError(fmt::format(
-      "--plugin {}: the file was changed or built anew while the run went on; results of two builds would "
-      "stand in one report",
-      file));
 }
 
 /// Runs this command line in a process of the interpreter, which this process becomes. Returns only by
@@ -42,10 +52,7 @@ LoadedPlugin load_same_plugin(const std::string& file, const std::string& digest
 void become_python(const Program& program) {
   std::vector<std::string> words;
   try {
-    std::vector<std::string> argv = program.command_line;
-    const std::vector<std::string> peers = peer_words(program);
-    argv.insert(argv.begin() + 2, peers.begin(), peers.end());  // after the name of the subcommand
-    words = python_command(python_file(program.python), argv);
+    words = words_again(program, peer_words(program));
   } catch (const PluginError& e) {
     throw UsageError(fmt::format("--plugin: {}", e.what()));
   }
@@ -54,6 +61,26 @@ void become_python(const Program& program) {
   argv.push_back(nullptr);
   execv(argv[0], argv.data());
   throw UsageError(fmt::format("{} cannot be run: {}", words[0], std::strerror(errno)));
+}
+
+/// Runs this command line in a child, which opens the plug-ins. A plug-in may end the child with exit code 0, so the
+/// child also tells that the command has ended.
+int run_in_child(const Program& program) {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
+    throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)), kExitFailure);
+  fcntl(fds[1], F_SETFD, 0);
+  catch_signals();
+  const int code = run_program(words_again(program, {fmt::format("--end-pipe={}", fds[1])}), "", false);
+  restore_signals();
+  char byte = 0;
+  const bool told = read(fds[0], &byte, 1) == 1;
+  for (const int fd : fds) close(fd);
+  // A crash has been reported by the child.
+  if (told || child_stopped() || code == kCrashExitCode) return code;
+  throw PluginCrash(
+      fmt::format("the child that runs this command ended with exit code {} before it was done{}", code,
+                  opened_first(program)));
 }
 
 }  // namespace
@@ -72,25 +99,29 @@ void add_plugin_option(CLI::App& command, Program& program) {
                   "Interpreter for plug-ins written in Python (default: that of $VIRTUAL_ENV, else of the "
                   "environment that attnbench is installed in, else python3 of PATH)")
       ->type_name("FILE");
+  command.add_option("--end-pipe", program.end_pipe)->group("");
+}
+
+void add_opening_limit(CLI::App& command, Program& program) {
+  command
+      .add_option("--timeout", program.opening_limit_s,
+                  "Seconds after which opening a plug-in is given up (default 60; one in Python: 120)")
+      ->type_name("S")
+      ->check(number_in(0.001, 1e6));
 }
 
 bool has_python(const Program& program) {
   return std::any_of(program.plugin_files.begin(), program.plugin_files.end(), is_python);
 }
 
-LoadedPlugin load_tried_plugin(const std::string& option, const std::string& file,
-                               const std::string& python) {
+LoadedPlugin described_plugin(const std::string& option, const std::string& file, const Program& program) {
   try {
-    if (is_python(file)) return in_python() ? load_python_plugin(file) : describe_python_plugin(file, python);
-    if (const auto crash = crash_of_loading(file)) {
-      throw PluginCrash(fmt::format("{} {}: opening it in a process {}; its static initialisers run then",
-                                    option, file, *crash));
-    }
-    LoadedPlugin plugin = load_plugin(file);
+    if (is_python(file)) return describe_python_plugin(file, program.python, program.opening_limit_s);
+    LoadedPlugin plugin = describe_plugin(file, program.opening_limit_s);
     if (plugin.flushed) {
       std::cerr << fmt::format(
-          "note: {} {}: opening it made this process flush subnormal floats to 0, as a library does that is linked with "
-          "-ffast-math or -Ofast. This was undone here. In a program that does not undo it, small results of this and of "
+          "note: {} {}: opening it makes a process flush subnormal floats to 0, as a library does that is linked with "
+          "-ffast-math or -Ofast. This is undone here. In a program that does not undo it, small results of this and of "
           "all other code are 0; compile with the option, but link without it\n",
           option, file);
     }
@@ -104,34 +135,51 @@ LoadedPlugin load_tried_plugin(const std::string& option, const std::string& fil
 
 void load_plugins(Program& program) {
   const bool worker = !program.plugin_digests.empty();
+  // Whether another process of this program has described the files, and this one opens them.
+  const bool opens = worker || in_python() || program.end_pipe >= 0;
   const std::vector<LoadedPlugin> peers = open_peers(program);
-  const std::size_t given = program.plugin_files.size();
+  const std::vector<std::string> given = program.plugin_files;
   program.plugin_files.insert(program.plugin_files.end(), program.peer_files.begin(),
                               program.peer_files.end());
   if (worker && program.plugin_digests.size() != program.plugin_files.size()) {
     throw UsageError("--plugin-digest: one for each --plugin is wanted");
   }
-  if (program.calls_kernels && has_python(program) && !in_python()) {
-    for (std::size_t i = 0; i < given; ++i) {  // a crash of loading must not be this process's
-      const std::string& file = program.plugin_files[i];
-      if (is_python(file)) load_tried_plugin("--plugin", file, program.python);
-    }
-    become_python(program);
-  }
   if (worker) take_worker_pipes();  // before the static initialisers of a plug-in run
-  for (std::size_t i = 0; i < program.plugin_files.size() - peers.size(); ++i) {
-    const std::string& file = program.plugin_files[i];
-    program.plugins.push_back(worker ? load_same_plugin(file, program.plugin_digests[i])
-                                     : load_tried_plugin("--plugin", file, program.python));
+  if (opens) {
+    open_plugins(program);
+  } else {
+    for (const std::string& file : given)
+      program.plugins.push_back(described_plugin("--plugin", file, program));
+    program.plugins.insert(program.plugins.end(), peers.begin(), peers.end());
   }
-  program.plugins.insert(program.plugins.end(), peers.begin(), peers.end());
   if (program.plugins.empty()) return;
+  if (!opens && program.calls == Calls::kInChild) {
+    program.chosen = [&program] { return run_in_child(program); };
+    return;
+  }
+  if (!opens && program.calls == Calls::kHere) {
+    if (has_python(program)) become_python(program);
+    open_plugins(program);
+  }
   try {
     program.table = table_with_plugins(program.kernels, program.plugins);
   } catch (const PluginError& e) {
     throw UsageError(fmt::format("--plugin {}", e.what()));
   }
   program.kernels = program.table;
+}
+
+std::vector<std::string> words_again(const Program& program, const std::vector<std::string>& more) {
+  std::vector<std::string> argv = program.command_line;
+  argv.insert(argv.begin() + 2, more.begin(), more.end());  // after the name of the subcommand
+  argv.front() = program_file();
+  return has_python(program) ? python_command(python_file(program.python), argv) : argv;
+}
+
+std::string opened_first(const Program& program) {
+  return program.plugins.empty()
+             ? ""
+             : fmt::format("; it opens --plugin {} when it starts", fmt::join(program.plugin_files, ", "));
 }
 
 std::vector<std::string> python_words(const Program& program) {

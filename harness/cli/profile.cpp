@@ -219,6 +219,7 @@ void add_profile(CLI::App& app, Program& program) {
   command->add_option("--kernel", o->kernel, "Kernel (default: the first of --plugin, else of the device)")
       ->type_name("NAME");
   add_plugin_option(*command, program);
+  add_opening_limit(*command, program);
   command->add_option("--device", o->device, "auto (default), cpu, cuda or cuda:N")->type_name("DEVICE");
   command
       ->add_option(
@@ -264,7 +265,7 @@ void add_profile(CLI::App& app, Program& program) {
       "linux-perf, Ubuntu: linux-tools-generic) and needs kernel.perf_event_paranoid <= 2, or root. Without perf the\n"
       "launches run and nothing is profiled.");
   command->callback([=, &program] {
-    program.calls_kernels = true;
+    program.calls = Calls::kHere;
     program.chosen = [=, &program] { return profile(*o, program); };
   });
 }

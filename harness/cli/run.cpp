@@ -486,7 +486,7 @@ void add_run(CLI::App& app, Program& program) {
       "Exit codes: 0 all good, 1 a wrong result, 2 usage or configuration error, 4 a time below what the hardware\n"
       "  allows, 5 crash, hang or device error, 6 nothing matched or nothing ran, 130 interrupted.");
   command->callback([=, &program] {
-    program.calls_kernels = o->in_process;
+    program.calls = o->in_process ? Calls::kHere : Calls::kInWorkers;
     program.chosen = [=, &program] {
       o->kernels = with_peers(o->kernels, program);
       return run(*o, program);

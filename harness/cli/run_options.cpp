@@ -61,7 +61,8 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
             o->timeout_s = s;
             o->timeout_given = true;
           },
-          "Seconds after which a case is given up and its worker process killed (default 120)")
+          "Seconds after which a case is given up and its worker process killed (default 120), and the opening of a "
+          "plug-in (default 60; one in Python: 120)")
       ->type_name("S")
       ->check(number_in(0.001, 1e6));
   command->add_flag("--in-process", o->in_process,

@@ -77,7 +77,7 @@ class Steps {
     try {
       info_ = isolated_->open();
     } catch (const DeviceError& e) {
-      if (e.lost) throw;
+      if (e.lost) throw DeviceError(e.what() + opened_first(program), true);
       throw UsageError(cannot_open(flags.device, e.what()));
     }
   }
@@ -254,7 +254,8 @@ void add_selftest(CLI::App& app, Program& program) {
             o->timeout_s = s;
             o->timeout_given = true;
           },
-          "Seconds after which a step is given up and its worker process killed (default 120; --cheats: 20)")
+          "Seconds after which a step is given up and its worker process killed (default 120; --cheats: 20), and the "
+          "opening of a plug-in (default 60; one in Python: 120)")
       ->type_name("S")
       ->check(number_in(0.001, 1e6));
   auto* in_process = command->add_flag(
@@ -318,7 +319,7 @@ void add_selftest(CLI::App& app, Program& program) {
       "caught or gained\n  nothing and all honest kernels passed, 1 otherwise.");
   command->callback([=, &program] {
     o->cheats = cheats->count() > 0;
-    program.calls_kernels = true;
+    program.calls = o->in_process ? Calls::kHere : o->sensitivity ? Calls::kInChild : Calls::kInWorkers;
     program.chosen = [=, &program] { return run_selftest_command(*o, program); };
   });
 }

@@ -39,6 +39,8 @@ std::atomic<const char*> g_call{nullptr}, g_kernel{nullptr};
 std::atomic<AfterLastWords> g_after{AfterLastWords::kExitCode};
 std::atomic<bool> g_crashed{false}, g_exit_watched{false};
 std::atomic<unsigned> g_hang_seconds{0}, g_hung_seconds{0};
+std::atomic<int> g_exit_code{0};
+constexpr unsigned kEndSeconds = 3;  ///< shorter than a supervisor waits for its workers' end
 /// Stack of the signal handlers: after a stack overflow they cannot run on the thread's own.
 alignas(16) std::array<char, 64 * 1024> g_stack;
 
@@ -128,6 +130,13 @@ extern "C" void on_alarm(int) {
   alarm(seconds);
 }
 
+extern "C" void on_end(int) {
+  write_text("attnbench: note: no end in the static destructors for ");
+  write_number(kEndSeconds);
+  write_text(" s; the process ends without them\n");
+  _exit(g_exit_code.load());
+}
+
 extern "C" void on_where(int) {
   write_text("\n");
   write_text(kLastWordsBegin);
@@ -172,6 +181,16 @@ void set_advice(std::string_view text) { g_advice.set(text); }
 void tell_hangs(int seconds) {
   g_hang_seconds = static_cast<unsigned>(seconds);
   handle(SIGALRM, on_alarm, SA_RESTART);
+}
+
+void end_soon(int exit_code) {
+  g_hang_seconds = 0;
+  set_advice("");
+  set_in_hand("the static destructors, as the program ends");
+  g_exit_code = exit_code;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+  handle(SIGALRM, on_end, 0);
+  alarm(kEndSeconds);
 }
 
 void write_stopped() {

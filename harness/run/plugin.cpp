@@ -2,14 +2,10 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cfenv>
-#include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -18,7 +14,10 @@
 #include <string_view>
 
 #include "harness/digest.h"
+#include "harness/run/description.h"
 #include "harness/run/last_words.h"
+#include "harness/run/library_file.h"
+#include "harness/run/opening_child.h"
 
 namespace attnbench {
 namespace {
@@ -30,7 +29,7 @@ constexpr const char* kStructs[kPluginStructs] = {
     "KvMoveParams"};
 constexpr const char* kCompileAgain = "compile it again with -I $(attnbench --include-dir)";
 /// A library that takes longer to open is taken for one that hangs.
-constexpr unsigned kLoadSeconds = 60;
+constexpr double kLoadSeconds = 60;
 
 /// Digest of the file's 8-byte words and its length. Words, not bytes, because libraries with GPU code have
 /// hundreds of megabytes.
@@ -61,15 +60,9 @@ std::string why_not_opened(const std::string& path) {
   if (text.starts_with(path + ": ")) text.erase(0, path.size() + 2);
   const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
   const char* mend = "";
-  const std::string ending = std::filesystem::path(path).extension().string();
-  if (ending == ".cpp" || ending == ".cc" || ending == ".cu" || ending == ".c") {
-    return "it is source code: compile it, for example by g++ -std=c++20 -O3 -fPIC -shared -I $(attnbench --include-dir), "
-           "and give the .so";
-  }
   if (says("undefined symbol")) {
     mend = "; add the source or the library that defines it to the line that links the plug-in";
-  } else if (says("invalid ELF header") || says("file too short") || says("ET_DYN") ||
-             says("cannot dynamically load")) {
+  } else if (says("cannot dynamically load")) {
     mend = "; a shared library is wanted, made by g++ or nvcc with -fPIC and -shared";
   } else if (says("cannot open shared object file")) {
     mend = "; name its folder in LD_LIBRARY_PATH, or by -Wl,-rpath when the plug-in is linked";
@@ -157,6 +150,17 @@ bool keeps_subnormals() {
   return half + half == least;
 }
 
+/// Opens the file in this process.
+LoadedPlugin opened(const std::string& file, const std::string& digest) {
+  std::fenv_t before;
+  const bool kept = keeps_subnormals();
+  std::fegetenv(&before);
+  LoadedPlugin plugin{file, digest, open_kernels(file)};
+  plugin.flushed = kept && !keeps_subnormals();
+  std::fesetenv(&before);
+  return plugin;
+}
+
 }  // namespace
 
 std::string checked_plugin_file(const std::string& path) {
@@ -190,42 +194,25 @@ std::vector<const Kernel*> checked_kernels(const Plugin& table) {
 
 LoadedPlugin load_plugin(const std::string& path) {
   const std::string file = checked_plugin_file(path);
-  LoadedPlugin plugin{file, digest_of(file), {}};
+  const std::string digest = digest_of(file);
   const KernelCall in_hand("opening", file.c_str());
-  std::fenv_t before;
-  const bool kept = keeps_subnormals();
-  std::fegetenv(&before);
-  plugin.kernels = open_kernels(file);
-  plugin.flushed = kept && !keeps_subnormals();
-  std::fesetenv(&before);
-  return plugin;
+  return opened(file, digest);
 }
 
-std::optional<std::string> crash_of_loading(const std::string& path) {
-  const pid_t pid = fork();
-  if (pid < 0)
-    throw PluginError(fmt::format("a process to try it in cannot be started: {}", std::strerror(errno)));
-  if (pid == 0) {
-    alarm(kLoadSeconds);
-    tell_no_crashes();  // the parent reports the end
-    // The library prints again when the parent opens it, so stdout is closed here; stderr is shown.
-    [[maybe_unused]] const std::FILE* null = std::freopen("/dev/null", "w", stdout);
-    [&]() noexcept {
-      try {
-        open_kernels(checked_plugin_file(path));
-      } catch (const PluginError&) {  // the parent gets the same error and reports it
-      }
-    }();
-    _exit(0);
-  }
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
-  if (WIFEXITED(status)) return fmt::format("ended it with exit code {}", WEXITSTATUS(status));
-  const int signal = WTERMSIG(status);
-  if (signal == SIGALRM) return fmt::format("did not end within {} s", kLoadSeconds);
-  return fmt::format("killed it by signal {} ({})", signal, strsignal(signal));
+LoadedPlugin describe_plugin(const std::string& path, std::optional<double> limit_s) {
+  const std::string file = checked_plugin_file(path);
+  if (const std::string why = why_no_library(file); !why.empty()) throw PluginError(why);
+  const std::string digest = digest_of(file);
+  LoadedPlugin plugin =
+      described_by_child({file, "its static initialisers", limit_s.value_or(kLoadSeconds), [&](int answer) {
+                            try {
+                              write_answer(answer, description_of(opened(file, digest)));
+                            } catch (const PluginError& e) {
+                              write_answer(answer, description_of(e));
+                            }
+                          }});
+  plugin.digest = digest;
+  return plugin;
 }
 
 std::vector<const Kernel*> table_with_plugins(KernelTable builtin, std::span<const LoadedPlugin> plugins) {

@@ -19,7 +19,7 @@ class PluginError : public Error {
   using Error::Error;
 };
 
-/// A file whose loading ended or stopped the process that tried it.
+/// A file whose opening ended or stopped the process that tried it.
 class LoadCrash : public PluginError {
  public:
   using PluginError::PluginError;
@@ -41,7 +41,7 @@ struct LoadedPlugin {
   std::vector<const Kernel*> kernels;
   /// Python: names and versions of the interpreter and of the packages that the file imported.
   std::vector<std::pair<std::string, std::string>> versions = {};
-  /// Opening the file made this process flush subnormal floats to 0, as code that is linked with -ffast-math does. It was
+  /// Opening the file makes a process flush subnormal floats to 0, as code that is linked with -ffast-math does. It is
   /// undone, because the reference and other kernels need them.
   bool flushed = false;
 };
@@ -59,9 +59,10 @@ std::vector<const Kernel*> checked_kernels(const Plugin& table);
 /// Throws PluginError if a kernel lacks something that the program calls or prints.
 void check_entries(std::span<const Kernel* const> kernels);
 
-/// Opens the file and reads its table in a child process, because code of a library runs when it is opened.
-/// Returns nullopt if the child goes on, else what happened: "killed it by signal 11 (Segmentation fault)".
-std::optional<std::string> crash_of_loading(const std::string& path);
+/// The kernels as a child process describes them that opens the file: code of a library runs when it is opened.
+/// Their callbacks throw. `limit_s`: seconds that opening may take (default 60). Throws PluginError; LoadCrash if
+/// the child crashes, exits or hangs.
+LoadedPlugin describe_plugin(const std::string& path, std::optional<double> limit_s = {});
 
 /// The built-in kernels, then those of the plug-ins. Throws PluginError if two have the same name, op and
 /// device.

@@ -2,24 +2,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "harness/run/description.h"
 #include "harness/run/last_words.h"
+#include "harness/run/opening_child.h"
 
 namespace attnbench {
 namespace {
@@ -28,7 +24,7 @@ namespace fs = std::filesystem;
 
 /// A file that takes longer to load is taken for one that hangs. Importing a large library from a slow disk
 /// takes a minute.
-constexpr int kImportSeconds = 120;
+constexpr double kImportSeconds = 120;
 /// A file of the package's folder, the peers' folder and the library, seen from the program's folder: in a build, and installed.
 /// An installed program may lie beside an interpreter, whose name is that of the folder.
 constexpr const char* kPackageFiles[] = {"python/__main__.py", "../lib/attnbench/python/__main__.py"};
@@ -38,18 +34,6 @@ constexpr const char* kLibraries[] = {"libattnbench.so", "../lib/attnbench/libat
 std::optional<PythonHost> g_host;
 std::set<const Kernel*> g_kernels;  ///< of files that this process has loaded
 std::string g_program;
-
-/// A described kernel, and the texts that it refers to.
-struct Described {
-  std::string name, summary, shapes;
-  Kernel kernel;
-};
-
-KernelStatus takes_all(const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; }
-Numerics plain_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0}; }
-KernelStatus not_here(const OpParams*, const LaunchContext*, KernelMessage* message) {
-  return refuse(message, KernelStatus::kUnsupported, "a kernel in Python runs in a worker process only");
-}
 
 std::array<Numerics, kMostKernels> g_numerics;
 std::size_t g_num_numerics = 0;
@@ -101,97 +85,6 @@ std::string found_in_path(const std::string& name) {
     rest.erase(0, std::min(colon + 1, rest.size()));
   }
   return "";
-}
-
-[[noreturn]] void become(const std::vector<std::string>& words, int answer) {
-  std::vector<char*> argv;
-  for (const std::string& w : words) argv.push_back(const_cast<char*>(w.c_str()));
-  argv.push_back(nullptr);
-  std::signal(SIGPIPE, SIG_DFL);
-  fcntl(answer, F_SETFD, 0);
-  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null >= 0) {
-    dup2(null, STDIN_FILENO);
-    dup2(null, STDOUT_FILENO);  // the file prints again in each worker; stderr is shown
-  }
-  execv(argv[0], argv.data());
-  _exit(127);
-}
-
-/// Reads until the other end is closed; false: it is not closed in time.
-bool read_all(int fd, std::string& text) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(kImportSeconds);
-  char buffer[1 << 14];
-  for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(limit - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return false;
-    pollfd p{fd, POLLIN, 0};
-    if (poll(&p, 1, static_cast<int>(left.count())) <= 0) continue;
-    const ssize_t n = read(fd, buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return true;
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
-}
-
-/// What a process that runs these words writes to its descriptor `fd`, which stands for {} in a word.
-std::string answer_of(std::vector<std::string> words) {
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) throw PluginError(fmt::format("no pipe: {}", std::strerror(errno)));
-  for (std::string& w : words) {
-    if (w == "{}") w = std::to_string(fds[1]);
-  }
-  const pid_t pid = fork();
-  if (pid == 0) become(words, fds[1]);
-  close(fds[1]);
-  if (pid < 0) {
-    close(fds[0]);
-    throw PluginError(fmt::format("a process to load it in cannot be started: {}", std::strerror(errno)));
-  }
-  std::string text;
-  const bool ended = read_all(fds[0], text);
-  close(fds[0]);
-  if (!ended) kill(pid, SIGKILL);
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!ended) throw LoadCrash(fmt::format("loading it did not end within {} s", kImportSeconds));
-  if (WIFSIGNALED(status)) {
-    throw LoadCrash(fmt::format("loading it ended the interpreter by signal {} ({})", WTERMSIG(status),
-                                strsignal(WTERMSIG(status))));
-  }
-  if (text.empty() && WEXITSTATUS(status) == 127) throw PluginError(words[0] + " cannot be run");
-  if (text.empty()) {
-    throw LoadCrash(
-        fmt::format("{} ended with exit code {} while it loaded the file; what it wrote to stderr is above",
-                    words[0], WEXITSTATUS(status)));
-  }
-  return text;
-}
-
-const Kernel* described(const nlohmann::json& j) {
-  static std::deque<Described> all;  // kernels live until the process ends
-  Described& d = all.emplace_back();
-  d.name = j.at("name").get<std::string>();
-  d.summary = j.at("summary").get<std::string>();
-  d.shapes = j.at("shapes").get<std::string>();
-  Kernel& k = d.kernel;
-  k.abi_version = kKernelAbiVersion;
-  k.flags = j.at("flags").get<uint32_t>();
-  k.name = d.name.c_str();
-  k.summary = d.summary.c_str();
-  k.shapes = d.shapes.c_str();
-  k.op = static_cast<Op>(j.at("op").get<int32_t>());
-  k.device = static_cast<DeviceKind>(j.at("device").get<int32_t>());
-  k.min_compute_capability = 0;
-  k.features = j.at("features").get<uint64_t>();
-  k.supports = takes_all;
-  k.numerics = plain_numerics;
-  k.workspace_bytes = nullptr;
-  k.plan = nullptr;
-  k.launch = not_here;
-  return &k;
 }
 
 }  // namespace
@@ -267,30 +160,26 @@ LoadedPlugin load_python_plugin(const std::string& file) {
   return plugin;
 }
 
-LoadedPlugin describe_python_plugin(const std::string& file, const std::string& python) {
-  LoadedPlugin plugin{checked_plugin_file(file), "", {}};
-  const std::string text = answer_of({python_file(python), package_folder(), "describe", plugin.path, "{}"});
-  try {
-    const auto answer = nlohmann::json::parse(text);
-    if (answer.contains("error")) {
-      const auto error = answer.at("error").get<std::string>(),
-                 absent = answer.at("absent").get<std::string>();
-      if (!absent.empty()) throw PluginAbsent(error, absent);
-      throw PluginError(error);
-    }
-    plugin.digest = answer.at("digest").get<std::string>();
-    for (const auto& kernel : answer.at("kernels")) plugin.kernels.push_back(described(kernel));
-    for (const auto& [name, version] : answer.at("versions").items())
-      plugin.versions.emplace_back(name, version.get<std::string>());
-  } catch (const nlohmann::json::exception& e) {
-    throw PluginError(fmt::format("its description cannot be read: {}", e.what()));
-  }
+LoadedPlugin describe_python_plugin(const std::string& file, const std::string& python,
+                                    std::optional<double> limit_s) {
+  const std::string path = checked_plugin_file(file), interpreter = python_file(python),
+                    package = package_folder();
+  const auto open = [&](int answer) {
+    fcntl(answer, F_SETFD, 0);
+    const std::string descriptor = std::to_string(answer);
+    execl(interpreter.c_str(), interpreter.c_str(), package.c_str(), "describe", path.c_str(),
+          descriptor.c_str(), static_cast<char*>(nullptr));
+    write_answer(
+        answer,
+        description_of(PluginError(fmt::format("{} cannot be run: {}", interpreter, std::strerror(errno)))));
+  };
+  LoadedPlugin plugin =
+      described_by_child({path, "its top level in " + interpreter, limit_s.value_or(kImportSeconds), open});
   if (plugin.kernels.empty()) {
     throw PluginError(
         "it has no kernel: no function at its top level with @attnbench.attention, .attention_backward, .kv_append or "
         ".merge_states");
   }
-  check_entries(plugin.kernels);
   return plugin;
 }
 

@@ -4,6 +4,7 @@
 // description, which a process of the interpreter prints.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,10 @@ std::vector<std::string> python_command(const std::string& python, const std::ve
 /// In an interpreter's process: loads the file. Throws PluginError.
 LoadedPlugin load_python_plugin(const std::string& file);
 
-/// In any process: the kernels by name and features. Their launches fail. `file` is loaded by another process
-/// of the interpreter. Throws PluginError, and PluginAbsent if it lacks a package that the file needs.
-LoadedPlugin describe_python_plugin(const std::string& file, const std::string& python);
+/// In any process: the kernels as a process of the interpreter describes them that loads `file`. Their callbacks
+/// throw. `limit_s`: seconds that this may take (default 120). Throws PluginError, LoadCrash, and PluginAbsent if the
+/// interpreter lacks a package that the file needs.
+LoadedPlugin describe_python_plugin(const std::string& file, const std::string& python,
+                                    std::optional<double> limit_s = {});
 
 }  // namespace attnbench

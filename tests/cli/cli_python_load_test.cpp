@@ -37,9 +37,9 @@ TEST_F(CliPythonLoad, EachMistakeIsOneSentenceWithItsPlace) {
        "No module named 'no_such_module' (missing.py:2); install it for /"},
       {"raises", "def f():\n    raise KeyError('a\\nb')\nf()\n", 2, "KeyError: 'a\\nb' (raises.py:3)"},
       {"leaves", "import sys\nsys.exit('bye')\n", 2, "it called sys.exit('bye') (leaves.py:3)"},
-      {"ends", "import os\nos._exit(3)\n", 5, "ended with exit code 3 while it loaded the file"},
+      {"ends", "import os\nos._exit(3)\n", 5, "ended the process with exit code 3\n"},
       {"crashes", "import ctypes\nctypes.string_at(0)\n", 5,
-       "loading it ended the interpreter by signal 11 (Segmentation fault)"},
+       "ended the process by signal 11 (Segmentation fault); what it printed to stderr is above"},
       {"empty", "", 2,
        "it has no kernel: no function at its top level with @attnbench.attention, .attention_backward, .kv_append or .merge_states"},
       {"feature", "@ab.attention('packed casual')\ndef f(c): pass\n", 2,
@@ -125,7 +125,9 @@ TEST_F(CliPythonLoad, TheInterpreterIsChosenAndNamedInErrors) {
   }
   Outcome o = with("/bin/false");
   EXPECT_EQ(o.exit_code, 5);
-  EXPECT_THAT(o.err, HasSubstr("/bin/false ended with exit code 1 while it loaded the file"));
+  EXPECT_THAT(
+      o.err,
+      HasSubstr("opening it, which runs its top level in /bin/false, ended the process with exit code 1\n"));
   o = with(script("bare_python", "exec python3 -S \"$@\""));  // without site-packages
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, AllOf(HasSubstr("No module named 'numpy' (right.py:3)"), HasSubstr("; install it for /"),
@@ -138,7 +140,7 @@ TEST_F(CliPythonLoad, TheInterpreterIsChosenAndNamedInErrors) {
   script("venv/bin/python", "exit 9");
   o = run(file, {"--case", kPythonCase});
   unsetenv("VIRTUAL_ENV");
-  EXPECT_THAT(o.err, HasSubstr(scratch.path("venv/bin/python") + " ended with exit code 9"));
+  EXPECT_THAT(o.err, HasSubstr(scratch.path("venv/bin/python") + ", ended the process with exit code 9"));
 }
 
 TEST_F(CliPythonLoad, NamesThatAreNoUtf8OfTheLocaleAreRead) {

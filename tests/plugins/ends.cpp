@@ -1,8 +1,11 @@
 // A right kernel that ends or stops its process as the environment says: ATTNBENCH_TEST_END="CALL WAY". CALL
-// is supports, workspace_bytes, plan, launch, numerics, tile, loading (in a worker) or closing. WAY is segv,
-// abort, overflow, exit, throw, hang, print (8 MB on both streams), fork (the child goes on too), leak (a
-// started program gets the descriptors), forge (writes a worker's reply to descriptors 3 to 31), forge_all (to
-// 3 to 1023) or forge_always (a thread does so all the time); for numerics also less (P in bf16, sums in fp16).
+// is supports, workspace_bytes, plan, launch, numerics, tile, opening, loading (opening in a worker), commanding
+// (opening in a process whose command line is not its parent's and has no --worker) or closing. WAY is segv,
+// abort, overflow, exit, leave (_exit(0)), throw, hang, orphan (hangs, and so does a child, whose pid goes to the file
+// ATTNBENCH_TEST_PID), print (8 MB on both streams), escape (an escape sequence on stderr), fork (the child goes
+// on too), leak (a started program gets the descriptors), forge (writes a worker's reply to descriptors 3 to 31),
+// forge_all (to 3 to 1023) or forge_always (a thread does so all the time); for numerics also less (P in bf16, sums
+// in fp16).
 // It happens only on head dimension 24, or for the number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8
 // after 400" such calls.
 #include <unistd.h>
@@ -13,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 
@@ -61,9 +65,16 @@ void maybe_end(const char* call) {
   if (way == "abort") std::abort();
   if (way == "overflow") overflow(&zero);
   if (way == "exit") std::exit(0);
+  if (text.starts_with("closing")) std::fputs("closing\n", stderr);
+  if (way == "leave") _exit(0);
   if (way == "throw") throw 42;
   if (way == "print") print_megabytes();
+  if (way == "escape") std::fputs("\033[2Jred\033[31m\n", stderr);
   if (way == "fork") fork();
+  if (way == "orphan" && fork() == 0) {
+    std::ofstream(std::getenv("ATTNBENCH_TEST_PID")) << getpid() << std::endl;
+    for (;;) pause();
+  }
   if (way == "leak") leak();
   if (way == "forge_always") {
     std::thread([] {
@@ -72,7 +83,7 @@ void maybe_end(const char* call) {
   }
   if (way == "forge") forge(32);
   if (way == "forge_all") forge(1024);
-  while (way == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+  while (way == "hang" || way == "orphan") std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
 void maybe_end(const char* call, const OpParams* op) {
@@ -137,12 +148,19 @@ const Kernel kAttention = [] {
 
 constexpr const Kernel* kKernels[] = {&kAttention};
 
+/// Command line of a process, with a zero byte after each word.
+std::string words_of(const std::string& process) {
+  std::ifstream in("/proc/" + process + "/cmdline");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 const struct Closing {
   Closing() {
-    std::ifstream arguments("/proc/self/cmdline");
-    for (std::string word; std::getline(arguments, word, '\0');) {
-      if (word == "--worker") maybe_end("loading");
-    }
+    const std::string words = words_of("self");
+    const bool worker = words.find(std::string("\0--worker", 10) + '\0') != std::string::npos;
+    maybe_end("opening");
+    if (worker) maybe_end("loading");
+    if (!worker && words != words_of(std::to_string(getppid()))) maybe_end("commanding");
   }
   ~Closing() { maybe_end("closing"); }
 } closing;

@@ -139,13 +139,13 @@ def _versions():
 
 
 def describe(file, descriptor):
-    """Writes what the file's kernels are to the descriptor, as JSON; harness/run/python.cpp reads it."""
+    """Writes what the file's kernels are to the descriptor, as JSON (harness/run/description.h)."""
     faulthandler.enable()  # a crash names the line
     try:
         kernels, digest = load_file(file)
         answer = {"digest": digest, "versions": _versions(), "kernels": [
             {"name": k.name, "summary": k.summary, "shapes": k.shapes, "op": k.op, "device": device, "flags": k.flags,
-             "features": k.features} for k in kernels for device in k.devices]}
+             "features": k.features, "min_compute_capability": k.min_compute_capability} for k in kernels for device in k.devices]}
     except LoadError as error:
         answer = {"error": str(error), "absent": error.absent}
     with open(int(descriptor), "wb") as out:
