@@ -39,7 +39,7 @@ struct Machine {
   unsigned number;            ///< e_machine
 };
 
-/// Of the first bytes of an ELF file, at least sizeof(Elf32_Ehdr).
+/// `head`: the first bytes of an ELF file, at least sizeof(Elf32_Ehdr).
 Machine machine_of(const std::string& head) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(head[i]); };
   const std::size_t at = offsetof(Elf32_Ehdr, e_machine);  // the same in both classes
