@@ -81,7 +81,8 @@ LoadedPlugin described_by_child(const Opening& opening) {
     plugin.digest = answer.value("digest", "");
     plugin.flushed = answer.value("flushed", false);
     for (const json& kernel : answer.at("kernels")) plugin.kernels.push_back(described(kernel));
-    for (const auto& [name, version] : answer.value("versions", json::object()).items())
+    const json versions = answer.value("versions", json::object());  // items() refers to it
+    for (const auto& [name, version] : versions.items())
       plugin.versions.emplace_back(name, version.get<std::string>());
   } catch (const json::exception& e) {
     throw PluginError(fmt::format("its description cannot be read: {}", e.what()));

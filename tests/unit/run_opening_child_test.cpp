@@ -8,11 +8,14 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "harness/run/description.h"
 #include "harness/run/plugin.h"
@@ -195,6 +198,14 @@ TEST(RunOpeningChild, ADescriptionHasAllThatIsListedAndItsCallbacksThrow) {
   EXPECT_THROW(t.supports(nullptr, nullptr, nullptr), std::logic_error);
   EXPECT_THROW(t.launch(nullptr, nullptr, nullptr), std::logic_error);
   EXPECT_THROW(t.numerics(nullptr), std::logic_error);
+}
+
+TEST(RunOpeningChild, ADescriptionOfPythonHasVersions) {
+  const char* text = R"({"digest": "0123", "versions": {"python": "3.11", "numpy": "2.0"}, "kernels": []})";
+  const LoadedPlugin told =
+      described_by_child({"/mine.py", "its tests", 60, [&](int fd) { write_answer(fd, text); }});
+  using Versions = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(told.versions, (Versions{{"numpy", "2.0"}, {"python", "3.11"}}));
 }
 
 TEST(RunOpeningChild, AnErrorInPlaceOfADescriptionIsThrown) {
