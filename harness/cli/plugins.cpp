@@ -28,8 +28,8 @@ UsageError refused(const std::string& option, const std::string& file, const Plu
   return UsageError(fmt::format("{} {}: {}", option, file, e.what()));
 }
 
-/// Opens the files in this process. In a worker a file must be the one that its supervisor described, perhaps hours
-/// ago.
+/// Opens the files in this process. In a worker a file must be the one that its supervisor described,
+/// perhaps hours ago.
 void open_plugins(Program& program) {
   program.plugins.clear();
   for (const std::string& file : program.plugin_files) {
@@ -63,8 +63,8 @@ void become_python(const Program& program) {
   throw UsageError(fmt::format("{} cannot be run: {}", words[0], std::strerror(errno)));
 }
 
-/// Runs this command line in a child, which opens the plug-ins. A plug-in may end the child with exit code 0, so the
-/// child also tells that the command has ended.
+/// Runs this command line in a child, which opens the plug-ins. A plug-in may end the child with exit code
+/// 0, so the child also tells that the command has ended.
 int run_in_child(const Program& program) {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)

@@ -23,15 +23,16 @@ void add_opening_limit(CLI::App& command, Program& program);
 /// Whether a plug-in is written in Python.
 bool has_python(const Program& program);
 
-/// Adds the kernels of program.plugin_files to program.kernels: opened in this process if the command calls kernels in
-/// it, else as child processes describe them. Throws UsageError, PluginCrash.
+/// Adds the kernels of program.plugin_files to program.kernels: opened in this process if the command calls
+/// kernels in it, else as child processes describe them. Throws UsageError, PluginCrash.
 void load_plugins(Program& program);
 
-/// The kernels of one plug-in by their description; `option` is named in errors. Throws UsageError, PluginCrash.
+/// The kernels of one plug-in by their description; `option` is named in errors. Throws UsageError,
+/// PluginCrash.
 LoadedPlugin described_plugin(const std::string& option, const std::string& file, const Program& program);
 
-/// The words that run this command line again, with `more` after the name of the command, in a process that can open
-/// the plug-ins: one of the interpreter if any is in Python. Throws PluginError.
+/// The words that run this command line again, with `more` after the name of the command, in a process that
+/// can open the plug-ins: one of the interpreter if any is in Python. Throws PluginError.
 std::vector<std::string> words_again(const Program& program, const std::vector<std::string>& more);
 
 /// "; it opens --plugin a.so when it starts": of a process that ended without a word; empty without plug-ins.

@@ -5,6 +5,7 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
 
 namespace attnbench {
 namespace {

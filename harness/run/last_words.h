@@ -35,8 +35,8 @@ void set_advice(std::string_view text);
 /// being done; 0: never. For a process that no supervisor stops after a timeout.
 void tell_hangs(int seconds);
 
-/// The process is about to end with this exit code. If static destructors, such as those of a plug-in, hang, it ends
-/// after some seconds with a note; SIGINT, SIGTERM and SIGHUP end it at once.
+/// The process is about to end with this exit code. If static destructors, such as those of a plug-in, hang,
+/// it ends after some seconds with a note; SIGINT, SIGTERM and SIGHUP end it at once.
 void end_soon(int exit_code);
 
 /// Reports on stderr what was being done when the process is stopped, and the advice. For a signal handler.

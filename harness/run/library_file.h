@@ -1,5 +1,5 @@
-// What a file is that was given as a shared library, from its first bytes. The system's loader says of a library
-// for another machine that it does not exist, and a cut one can end the process that opens it.
+// What a file is that was given as a shared library, from its first bytes. The system's loader says of a
+// library for another machine that it does not exist, and a cut one can end the process that opens it.
 #pragma once
 
 #include <string>

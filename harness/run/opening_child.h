@@ -1,5 +1,5 @@
-// A child process that opens a plug-in. Code of a plug-in runs when it is opened, so a supervisor opens none: it
-// takes the answer of such a child.
+// A child process that opens a plug-in. Code of a plug-in runs when it is opened, so a supervisor opens
+// none: it takes the answer of such a child.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,11 @@ struct Opening {
   std::function<void(int answer)> open;
 };
 
-/// Runs `open` in a child process and returns what it wrote. The child leads a process group, which is killed when
-/// the child has ended, at the limit, and by a signal that ends this process; the child dies with this process.
-/// After two seconds a line on stderr says what is still being opened. The child's stdout is dropped. Its stderr is
-/// shown without control characters, and cut if it is long. Throws PluginError; LoadCrash if there is no answer.
+/// Runs `open` in a child process and returns what it wrote. The child leads a process group, which is
+/// killed when the child has ended, at the limit, and by a signal that ends this process; the child dies
+/// with this process. After two seconds a line on stderr says what is still being opened. The child's stdout
+/// is dropped. Its stderr is shown without control characters, and cut if it is long. Throws PluginError;
+/// LoadCrash if there is no answer.
 std::string answer_of_child(const Opening& opening);
 
 /// Writes the answer. For `open`.

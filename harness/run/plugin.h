@@ -41,8 +41,8 @@ struct LoadedPlugin {
   std::vector<const Kernel*> kernels;
   /// Python: names and versions of the interpreter and of the packages that the file imported.
   std::vector<std::pair<std::string, std::string>> versions = {};
-  /// Opening the file makes a process flush subnormal floats to 0, as code that is linked with -ffast-math does. It is
-  /// undone, because the reference and other kernels need them.
+  /// Opening the file makes a process flush subnormal floats to 0, as code that is linked with -ffast-math
+  /// does. It is undone, because the reference and other kernels need them.
   bool flushed = false;
 };
 
@@ -59,9 +59,9 @@ std::vector<const Kernel*> checked_kernels(const Plugin& table);
 /// Throws PluginError if a kernel lacks something that the program calls or prints.
 void check_entries(std::span<const Kernel* const> kernels);
 
-/// The kernels as a child process describes them that opens the file: code of a library runs when it is opened.
-/// Their callbacks throw. `limit_s`: seconds that opening may take (default 60). Throws PluginError; LoadCrash if
-/// the child crashes, exits or hangs.
+/// The kernels as a child process describes them that opens the file: code of a library runs when it is
+/// opened. Their callbacks throw. `limit_s`: seconds that opening may take (default 60). Throws PluginError;
+/// LoadCrash if the child crashes, exits or hangs.
 LoadedPlugin describe_plugin(const std::string& path, std::optional<double> limit_s = {});
 
 /// The built-in kernels, then those of the plug-ins. Throws PluginError if two have the same name, op and

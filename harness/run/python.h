@@ -54,9 +54,9 @@ std::vector<std::string> python_command(const std::string& python, const std::ve
 /// In an interpreter's process: loads the file. Throws PluginError.
 LoadedPlugin load_python_plugin(const std::string& file);
 
-/// In any process: the kernels as a process of the interpreter describes them that loads `file`. Their callbacks
-/// throw. `limit_s`: seconds that this may take (default 120). Throws PluginError, LoadCrash, and PluginAbsent if the
-/// interpreter lacks a package that the file needs.
+/// In any process: the kernels as a process of the interpreter describes them that loads `file`. Their
+/// callbacks throw. `limit_s`: seconds that this may take (default 120). Throws PluginError, LoadCrash, and
+/// PluginAbsent if the interpreter lacks a package that the file needs.
 LoadedPlugin describe_python_plugin(const std::string& file, const std::string& python,
                                     std::optional<double> limit_s = {});
 

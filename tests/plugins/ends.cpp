@@ -1,13 +1,12 @@
 // A right kernel that ends or stops its process as the environment says: ATTNBENCH_TEST_END="CALL WAY". CALL
-// is supports, workspace_bytes, plan, launch, numerics, tile, opening, loading (opening in a worker), commanding
-// (opening in a process whose command line is not its parent's and has no --worker) or closing. WAY is segv,
-// abort, overflow, exit, leave (_exit(0)), throw, hang, orphan (hangs, and so does a child, whose pid goes to the file
-// ATTNBENCH_TEST_PID), print (8 MB on both streams), escape (an escape sequence on stderr), fork (the child goes
-// on too), leak (a started program gets the descriptors), forge (writes a worker's reply to descriptors 3 to 31),
-// forge_all (to 3 to 1023) or forge_always (a thread does so all the time); for numerics also less (P in bf16, sums
-// in fp16).
-// It happens only on head dimension 24, or for the number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8
-// after 400" such calls.
+// is supports, workspace_bytes, plan, launch, numerics, tile, opening, loading (opening in a worker),
+// commanding (opening in a process whose command line is not its parent's and has no --worker) or closing.
+// WAY is segv, abort, overflow, exit, leave (_exit(0)), throw, hang, orphan (hangs, and so does a child,
+// whose pid goes to the file ATTNBENCH_TEST_PID), print (8 MB on both streams), escape (an escape sequence
+// on stderr), fork (the child goes on too), leak (a started program gets the descriptors), forge (writes a
+// worker's reply to descriptors 3 to 31), forge_all (to 3 to 1023) or forge_always (a thread does so all the
+// time); for numerics also less (P in bf16, sums in fp16). It happens only on head dimension 24, or for the
+// number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8 after 400" such calls.
 #include <unistd.h>
 
 #include <chrono>
