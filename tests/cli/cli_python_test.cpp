@@ -20,7 +20,7 @@ using ::testing::StartsWith;
 class CliPython : public PythonTest {};
 
 TEST_F(CliPython, EachMistakeOfAKernelIsToldAndTheOthersGoOn) {
-  const Outcome o = run(python_fixture("states.py"), {"--case", kPythonCase, "--timeout", "2"});
+  const Outcome o = run(python_fixture("states.py"), {"--case", kPythonCase, "--timeout", "5"});
   EXPECT_EQ(o.exit_code, 5) << o.err;
   for (const char* name : {"cpu", "first", "prints", "last"})
     EXPECT_EQ(records[name]["status"], "pass") << name;
@@ -53,7 +53,7 @@ TEST_F(CliPython, EachMistakeOfAKernelIsToldAndTheOthersGoOn) {
     EXPECT_THAT(reason(name), ContainsRegex(text));
   }
   EXPECT_EQ(records["loops"]["status"], "timeout");
-  EXPECT_THAT(reason("loops"), HasSubstr("no result within 2 s (--timeout)"));
+  EXPECT_THAT(reason("loops"), HasSubstr("no result within 5 s (--timeout)"));
   // The traceback begins in the user's file.
   EXPECT_THAT(o.out, HasSubstr("| Traceback (most recent call last):\n  |   File \"" +
                                python_fixture("states.py") + "\", line "));
