@@ -18,8 +18,7 @@ laptop            4    8    4    12   0
 wide_cache       16  128   16   260   0
 server           96  768   16    96   0
 container        16  256   16    32   4
-unknown           6   16    8     0   0
-german            2   24   16    32   0
+german            6   24   16     0   0
 "
 
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then
@@ -40,7 +39,7 @@ describe() {
   local root=$1 name=$2 cores=$3 memory=$4 free=$5 l3=$6 limit=$7 cpu
   mkdir -p "$root/proc/self" "$root/sys/devices/system/cpu" "$root/sys/fs/cgroup/job/step"
   for ((cpu = 0; cpu < cores; ++cpu)); do
-    if [[ $name != unknown ]]; then printf 'processor\t: %d\nmodel name\t: Made Up %s, 9999 MHz\n\n' "$cpu" "$name"; fi
+    if [[ $name != german ]]; then printf 'processor\t: %d\nmodel name\t: Made Up %s, 9999 MHz\n\n' "$cpu" "$name"; fi
     if ((l3 > 0)); then
       local cache=$root/sys/devices/system/cpu/cpu$cpu/cache/index3
       mkdir -p "$cache"
@@ -50,7 +49,7 @@ describe() {
   done >"$root/proc/cpuinfo"
   {
     echo "MemTotal: $((memory << 20)) kB"
-    if [[ $name != unknown ]]; then echo "MemAvailable: $((free << 20)) kB"; fi
+    if [[ $name != german ]]; then echo "MemAvailable: $((free << 20)) kB"; fi
   } >"$root/proc/meminfo"
   if ((limit > 0)); then
     echo "0::/job/step" >"$root/proc/self/cgroup"
