@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 const std::string kEnds = ATTNBENCH_PLUGIN_DIR "/ends.so";
-constexpr const char* kCase = "{batch: q5, heads: 2, head_dim: 8}";
+constexpr const char* kOpenedCase = "{batch: q5, heads: 2, head_dim: 8}";
 
 /// Runs with the plug-in that does `what` (tests/plugins/ends.cpp).
 Outcome run_ending(const Scratch& scratch, const std::string& what, std::vector<std::string> args) {
@@ -34,7 +34,7 @@ Outcome run_ending(const Scratch& scratch, const std::string& what, std::vector<
 }
 
 std::vector<std::string> run_words(std::vector<std::string> more) {
-  std::vector<std::string> args = {"run",     "--case",    kCase, "--device", "cpu", "--kernel",
+  std::vector<std::string> args = {"run",     "--case",    kOpenedCase, "--device", "cpu", "--kernel",
                                    "example", "--no-time", "-q",  "--out",    "out"};
   args.insert(args.end(), more.begin(), more.end());
   return args;
@@ -44,13 +44,13 @@ std::vector<std::string> run_words(std::vector<std::string> more) {
 std::vector<std::vector<std::string>> commands() {
   return {run_words({}),
           run_words({"--in-process"}),
-          {"gate", "--case", kCase, "--device", "cpu", "--against-plugin", kEnds, "--no-time", "--out", "g"},
+          {"gate", "--case", kOpenedCase, "--device", "cpu", "--against-plugin", kEnds, "--no-time", "--out", "g"},
           {"selftest", "--device", "cpu"},
           {"selftest", "--device", "cpu", "--sensitivity"},
           {"kernels"},
-          {"list", "--case", kCase, "--kernel", "example"},
+          {"list", "--case", kOpenedCase, "--kernel", "example"},
           {"fuzz", "--device", "cpu", "--cases", "1"},
-          {"profile", "--case", kCase, "--device", "cpu"}};
+          {"profile", "--case", kOpenedCase, "--device", "cpu"}};
 }
 
 TEST(CliOpening, AnExitWithCodeZeroIsAnErrorOfEveryCommand) {
@@ -79,7 +79,7 @@ TEST(CliOpening, TheSupervisorOpensNone) {
 
 TEST(CliOpening, ACommandThatCallsKernelsIsAChildWhoseEndIsTold) {
   for (const auto& command : std::vector<std::vector<std::string>>{
-           {"list", "--case", kCase, "--kernel", "example"},
+           {"list", "--case", kOpenedCase, "--kernel", "example"},
            {"selftest", "--device", "cpu", "--sensitivity", "--kernel", "example", "--contexts", "512"}}) {
     const Scratch scratch;
     const Outcome o = run_ending(scratch, "commanding leave", command);
