@@ -213,7 +213,7 @@ Cases load_cases(const CaseOptions& o) {
     }
     // With --set other values stand in the sweep than those that the file excludes some of.
     for (const std::string& note : e.idle_exclusions) {
-      if (o.overrides.empty() && !in_gate()) std::cerr << note << "\n";
+      if (o.overrides.empty() && !in_gate()) std::cerr << one_line(note) << "\n";
     }
     out.duplicates.insert(out.duplicates.end(), e.duplicates.begin(), e.duplicates.end());
     out.excluded += e.excluded;
@@ -270,9 +270,10 @@ std::vector<std::string> kernels_to_run(const std::vector<std::string>& named, c
 }
 
 void say_nothing_matched(const Cases& cases) {
-  std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded{}\n",
-                           counted(cases.filtered, "case"), cases.excluded,
-                           cases.filtered > 0 ? cases.filter_note : "");
+  std::cerr << error_line(fmt::format("nothing matched: {} filtered out, {} excluded{}",
+                                      counted(cases.filtered, "case"), cases.excluded,
+                                      cases.filtered > 0 ? cases.filter_note : ""))
+            << "\n";
 }
 
 void say_duplicates(const Cases& cases) {

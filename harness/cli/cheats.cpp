@@ -105,7 +105,8 @@ void add_python(const fs::path& dir, std::vector<PlugIn>& out) {
   try {
     describe_python_plugin(plain.string(), "");
   } catch (const PluginError& e) {
-    std::cerr << fmt::format("attnbench: note: the cheats in Python are left out: {}\n", e.what());
+    std::cerr << error_line(fmt::format("attnbench: note: the cheats in Python are left out: {}", e.what()))
+              << "\n";
     return;
   }
   out.push_back({kPlain[kPython], plain, true});

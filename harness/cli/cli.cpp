@@ -1,17 +1,11 @@
 #include "harness/cli/cli.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <string_view>
@@ -20,6 +14,7 @@
 #include "harness/cli/help.h"
 #include "harness/cli/installed.h"
 #include "harness/cli/plugins.h"
+#include "harness/cli/streams.h"
 #include "harness/record/exit_code.h"
 #include "harness/record/text.h"
 #include "harness/run/last_words.h"
@@ -86,41 +81,18 @@ int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   const bool extra =
       !left.empty() && (chosen.empty() || dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr);
   const std::string what = one_line(extra ? unexpected(command, name, left) : e.what());
-  std::cerr << fmt::format("{}: error: {}{} '{} --help' lists what there is\n", name, what,
-                           what.ends_with('?') ? "" : ";", name);
+  std::cerr << error_line(fmt::format("{}: error: {}{} '{} --help' lists what there is", name, what,
+                                      what.ends_with('?') ? "" : ";", name))
+            << "\n";
   return 2;
-}
-
-/// If the program is started with a closed stream, the next opened file takes the stream's number, and output
-/// would go into that file.
-void open_closed_streams() {
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-      [[maybe_unused]] const int opened = open("/dev/null", O_RDWR);  // takes the lowest number
-    }
-  }
-}
-
-/// Whether all output has arrived. A reader that closes the pipe (head) has read enough.
-bool printed_all() {
-  errno = 0;
-  std::cout.flush();
-  const bool flushed = std::fflush(stdout) == 0;
-  const int error = errno;
-  if (flushed && std::cout.good() && std::ferror(stdout) == 0) return true;
-  pollfd fd{STDOUT_FILENO, POLLOUT, 0};
-  if (error == EPIPE || (poll(&fd, 1, 0) > 0 && (fd.revents & POLLERR) != 0)) return true;
-  std::cerr << fmt::format("attnbench: error: cannot write to standard output{}{}\n", error != 0 ? ": " : "",
-                           error != 0 ? std::strerror(error) : "");
-  return false;
 }
 
 /// The message of an error, which names the subcommand as messages about the command line do.
 std::string named(const Error& e, const std::string& subcommand) {
   constexpr std::string_view kUnnamed = "attnbench: error: ";
-  std::string text = one_line(e.message());  // it may quote a file with any content
-  if (!text.starts_with(kUnnamed)) return text;
-  return fmt::format("attnbench {}: error: {}", subcommand, text.substr(kUnnamed.size()));
+  const std::string text = e.message();
+  if (!text.starts_with(kUnnamed)) return error_line(text);
+  return error_line(fmt::format("attnbench {}: error: {}", subcommand, text.substr(kUnnamed.size())));
 }
 
 void print_header_folder() {
@@ -141,19 +113,21 @@ int run_chosen(Program& program, const std::string& subcommand) {
     load_plugins(program);
     return program.chosen();
   } catch (const ConfigError& e) {
-    for (const std::string& mistake : e.mistakes()) std::cerr << one_line(mistake) << "\n";
+    for (const std::string& mistake : e.mistakes()) std::cerr << error_line(mistake) << "\n";
     return e.exit_code();
   } catch (const Error& e) {
     std::cerr << named(e, subcommand) << "\n";
     return e.exit_code();
   } catch (const std::filesystem::filesystem_error& e) {  // for example, a given path is too long
-    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
+    std::cerr << error_line(
+                     fmt::format("{}: error: {}; name another path", e.path1().string(), e.code().message()))
+              << "\n";
     return kExitUsage;
   } catch (const std::bad_alloc&) {
     std::cerr << "attnbench: error: not enough host memory\n";
     return kExitFailure;
   } catch (const std::exception& e) {
-    std::cerr << "attnbench: internal error, please report it: " << one_line(e.what()) << "\n";
+    std::cerr << error_line(fmt::format("attnbench: internal error, please report it: {}", e.what())) << "\n";
     return kExitFailure;
   }
 }
@@ -161,7 +135,7 @@ int run_chosen(Program& program, const std::string& subcommand) {
 }  // namespace
 
 int main_with_kernels(int argc, char** argv, KernelTable kernels) {
-  open_closed_streams();
+  prepare_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a write past ulimit -f fails with an error and does not end the process
   CLI::App app{"attnbench checks and times attention kernels: variable-length (packed) and paged KV."};
   app.name("attnbench");
@@ -213,8 +187,9 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   }
   const std::string& first = words[1];
   if (first[0] != '-' && std::find(commands.begin(), commands.end(), first) == commands.end()) {
-    std::cerr << fmt::format("attnbench: error: unknown command '{}'; {}there are {}\n", one_line(first),
-                             did_you_mean(first, commands), fmt::join(commands, ", "));
+    std::cerr << error_line(fmt::format("attnbench: error: unknown command '{}'; {}there are {}", first,
+                                        did_you_mean(first, commands), fmt::join(commands, ", ")))
+              << "\n";
     return 2;
   }
   try {

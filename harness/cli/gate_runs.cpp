@@ -165,7 +165,7 @@ ResultSet GateRuns::results_of(const Side& side, int exit_code) const {
   try {
     return load_results(out.string());
   } catch (const ResultsError& e) {
-    std::cerr << one_line(e.what()) << "\n";
+    std::cerr << error_line(e.what()) << "\n";
     throw GateStop{kExitFailure};
   }
 }

@@ -13,6 +13,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
+#include "harness/record/text.h"
 #include "harness/run/python.h"
 
 namespace attnbench::cli {
@@ -45,7 +46,7 @@ std::vector<std::string> names_of(const std::map<std::string, std::string>& file
 }
 
 void say_left_out(const std::string& name, const std::string& why) {
-  std::cerr << fmt::format("peer {}: {}\n", name, why);
+  std::cerr << error_line(fmt::format("peer {}: {}", name, why)) << "\n";
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "harness/cli/profiler_tool.h"
 #include "harness/cli/usage_error.h"
 #include "harness/error.h"
+#include "harness/record/text.h"
 #include "harness/report/ncu_csv.h"
 #include "harness/run/last_words.h"
 #include "harness/run/launcher.h"
@@ -66,7 +67,8 @@ bool print_figures(const ProfilerCall& call, const Case& item, int launches) {
     std::cout << ncu_summary(kernels, cost_of(item).bytes, launches);
     return true;
   } catch (const Error& e) {
-    std::cerr << fmt::format("attnbench: {}: {}\n", profiler_report(call).string(), e.what());
+    std::cerr << error_line(fmt::format("attnbench: {}: {}", profiler_report(call).string(), e.what()))
+              << "\n";
     return false;
   }
 }
@@ -190,7 +192,7 @@ int profile(const ProfileOptions& o, const Program& program) {
     return 6;
   }
   if (auto why = refusal(kernel, program.kernels, *device, item)) {
-    std::cerr << "attnbench: skipped: " << why->text << "\n";
+    std::cerr << error_line("attnbench: skipped: " + why->text) << "\n";
     return 6;
   }
   Workload workload(*device, item, layout_for(kernel));

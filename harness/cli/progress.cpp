@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <iostream>
 
 #include "harness/compare/outlook.h"
 #include "harness/record/text.h"
@@ -28,7 +29,7 @@ void Progress::begin(const std::string& name, const std::string& repro) {
   if (quiet_) return;
   if (verbose_) {
     clear();
-    fmt::print(stderr, "[{}/{}] {}\n", done_ + 1, total_, repro);
+    std::cerr << fmt::format("[{}/{}] {}\n", done_ + 1, total_, repro);
   }
   if (!terminal_) return;
   std::string eta;
@@ -38,8 +39,7 @@ void Progress::begin(const std::string& name, const std::string& repro) {
   }
   const std::string line = fmt::format("[{}/{}]{}  {}", done_ + 1, total_, eta, name);
   clear();
-  std::fputs(shorten_middle(line, terminal_width(STDERR_FILENO) - 1).c_str(), stderr);
-  std::fflush(stderr);
+  std::cerr << shorten_middle(line, terminal_width(STDERR_FILENO) - 1);
 }
 
 void Progress::end(const Record& record) {
@@ -49,16 +49,13 @@ void Progress::end(const Record& record) {
   clear();
   ConsoleOptions options;
   options.width = terminal_width(STDERR_FILENO);
-  fmt::print(stderr, "{}\n",
-             progress_line(record, static_cast<int64_t>(done_), static_cast<int64_t>(total_), options));
+  std::cerr << progress_line(record, static_cast<int64_t>(done_), static_cast<int64_t>(total_), options)
+            << "\n";
   if (record.status == Status::kTimeout && timeouts_ == 1 && done_ < total_) {
-    fmt::print(
-        stderr,
-        "attnbench: note: each further case that hangs waits as long: --timeout S waits less, --fail-fast "
-        "stops at the first, and Ctrl-C keeps what is done\n");
+    std::cerr << "attnbench: note: each further case that hangs waits as long: --timeout S waits less, "
+                 "--fail-fast stops at the first, and Ctrl-C keeps what is done\n";
   }
   if (!terminal_) say_time_left();
-  std::fflush(stderr);
 }
 
 void Progress::say_time_left() {
@@ -68,8 +65,8 @@ void Progress::say_time_left() {
   if (left_s < kLongWait || now - said_ < std::chrono::duration<double>(kLongWait)) return;
   said_ = now;
   const bool at_most = timeouts_ == done_;  // no run can take longer than these
-  fmt::print(stderr, "{} {} left for {} of {} runs\n", at_most ? "at most" : "about",
-             duration_text(left_s, at_most), total_ - done_, total_);
+  std::cerr << fmt::format("{} {} left for {} of {} runs\n", at_most ? "at most" : "about",
+                           duration_text(left_s, at_most), total_ - done_, total_);
 }
 
 double Progress::seconds_left() const {

@@ -8,6 +8,7 @@
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/usage_error.h"
 #include "harness/record/files.h"
+#include "harness/record/text.h"
 
 namespace attnbench::cli {
 
@@ -24,7 +25,8 @@ FlashinferTrace load_trace(const std::string& path, uint64_t seed) {
                            counted(std::ssize(trace.workloads), "workload"),
                            counted(std::ssize(trace.cases), "case"));
   for (const auto& [reason, count] : trace.skipped) {
-    std::cerr << fmt::format("{}: {} skipped: {}\n", path, counted(count, "workload"), reason);
+    std::cerr << error_line(fmt::format("{}: {} skipped: {}", path, counted(count, "workload"), reason))
+              << "\n";
   }
   return trace;
 }

@@ -5,15 +5,26 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdint>
 
 namespace attnbench {
 namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
+/// Begins a line, moves to a column, or separates lines.
+bool is_gap(char32_t c) { return (c >= '\t' && c <= '\r') || c == 0x85 || c == 0x2028 || c == 0x2029; }
+
 /// C0, DEL, C1, line separators, and characters that change the direction of text and so disguise it.
 bool is_control(char32_t c) {
-  return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+  return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f ||
+         (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+void append_shown(std::string& out, char32_t c) {
+  if (!is_control(c)) return append_utf8(out, c);
+  const auto number = static_cast<uint32_t>(c);
+  out += c < 0x7f ? fmt::format("\\x{:02x}", number) : fmt::format("\\u{:04x}", number);  // \u: also in JSON
 }
 
 std::string encode(std::u32string_view s) {
@@ -71,20 +82,34 @@ void append_utf8(std::string& out, char32_t c) {
 
 std::string valid_utf8(std::string_view s) { return encode(decode_utf8(s)); }
 
+std::string printable(std::string_view s) {
+  std::string out;
+  for (const char32_t c : decode_utf8(s)) {
+    if (c == '\n' || c == '\t') {
+      out.push_back(static_cast<char>(c));
+    } else {
+      append_shown(out, c);
+    }
+  }
+  return out;
+}
+
 std::string one_line(std::string_view s) {
   std::string out;
   bool gap = false;
   for (const char32_t c : decode_utf8(s)) {
-    if (is_control(c)) {
+    if (is_gap(c)) {
       gap = !out.empty();
       continue;
     }
     if (gap && out.back() != ' ') out.push_back(' ');
     gap = false;
-    append_utf8(out, c);
+    append_shown(out, c);
   }
   return out;
 }
+
+std::string error_line(std::string_view s) { return shorten_middle(one_line(s), kLongestError); }
 
 std::size_t display_width(std::string_view s) { return decode_utf8(s).size(); }
 

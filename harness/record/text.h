@@ -17,8 +17,17 @@ void append_utf8(std::string& out, char32_t c);
 /// The same text with invalid bytes replaced by U+FFFD.
 std::string valid_utf8(std::string_view s);
 
-/// Valid UTF-8 without control characters: each run of them (newlines, escapes) becomes one space.
+/// Valid UTF-8 that steers no terminal: control characters, and those that turn the direction of text, are
+/// shown as \x1b or \u202e. Newlines and tabs stay.
+std::string printable(std::string_view s);
+
+/// The same on one line: each run of newlines, tabs and the like becomes one space.
 std::string one_line(std::string_view s);
+
+/// One line of an error: what is quoted in it may be of any length. At most kLongestError columns, cut in the
+/// middle, so that its begin (what is wrong, where) and its end (what to do) stay.
+inline constexpr std::size_t kLongestError = 500;
+std::string error_line(std::string_view s);
 
 /// Columns on a terminal: the number of code points, because all printed characters are one column wide.
 std::size_t display_width(std::string_view s);

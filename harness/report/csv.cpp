@@ -1,6 +1,5 @@
 #include "harness/report/csv.h"
 
-#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <ostream>
@@ -107,10 +106,9 @@ bool is_number(const std::string& text) {
 }  // namespace
 
 std::string csv_field(std::string_view text) {
-  std::string clean = valid_utf8(text);
-  clean.erase(std::remove(clean.begin(), clean.end(), '\0'), clean.end());  // some readers fail on NUL
+  std::string clean = printable(text);
   // A spreadsheet runs a cell with such a start as a formula. Numbers are safe.
-  if (!clean.empty() && std::string_view("=+-@\t\r").find(clean[0]) != std::string_view::npos &&
+  if (!clean.empty() && std::string_view("=+-@\t\n").find(clean[0]) != std::string_view::npos &&
       !is_number(clean)) {
     clean.insert(0, 1, '\'');
   }

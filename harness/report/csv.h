@@ -14,7 +14,7 @@ namespace attnbench {
 /// columns are only added at the end.
 void write_csv(std::ostream& out, std::span<const Record> records);
 
-/// One field: valid UTF-8, quoted if it holds a comma, a quote or a line break.
+/// One field: printable (record/text.h), behind a quotation mark if it would be a formula, quoted if it holds a comma, a quote or a line break.
 std::string csv_field(std::string_view text);
 
 }  // namespace attnbench

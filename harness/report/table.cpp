@@ -1,5 +1,7 @@
 #include "harness/report/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ostream>
 
@@ -47,8 +49,7 @@ std::size_t table_width(const std::vector<std::size_t>& widths) {
 
 std::string paint(const std::string& text, Colour colour, bool enabled) {
   if (!enabled || colour == Colour::kNone) return text;
-  const char* code = colour == Colour::kGreen ? "\033[32m" : colour == Colour::kRed ? "\033[31m" : "\033[33m";
-  return code + text + "\033[0m";
+  return fmt::format("{}{}{}", kColourCodes[static_cast<std::size_t>(colour)], text, kColourCodes[0]);
 }
 
 void print_table(std::ostream& out, const std::vector<TableColumn>& columns,

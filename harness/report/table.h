@@ -4,12 +4,15 @@
 #include <cstddef>
 #include <iosfwd>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attnbench {
 
 enum class Align { kLeft, kRight };
 enum class Colour { kNone, kGreen, kRed, kYellow };
+/// What begins each colour; the first ends it.
+inline constexpr std::string_view kColourCodes[] = {"\033[0m", "\033[32m", "\033[31m", "\033[33m"};
 
 struct TableColumn {
   std::string header;

@@ -12,8 +12,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
+#include <iostream>
 #include <iterator>
 
 #include "harness/run/last_words.h"
@@ -115,15 +115,8 @@ class Printed {
     if (text_.empty()) return;
     any_ = true;
     if (left_out_ > 0) text_.insert(kShown, fmt::format("\n... {} bytes are left out ...\n", left_out_));
-    for (std::size_t i = 0; i < text_.size(); ++i) {
-      const auto c = static_cast<unsigned char>(text_[i]);
-      const auto before = static_cast<unsigned char>(i > 0 ? text_[i - 1] : '\0');
-      const bool c1 = before == 0xc2 && c >= 0x80 && c < 0xa0;  // in UTF-8
-      if (c == '\r') text_[i] = '\n';
-      if (c1 || c == 0x7f || (c < ' ' && c != '\n' && c != '\t' && c != '\r')) text_[i] = '?';
-    }
     if (text_.back() != '\n') text_ += '\n';
-    std::fwrite(text_.data(), 1, text_.size(), stderr);
+    std::cerr << text_ << std::flush;  // which shows control characters and does not send them
     text_.clear();
     left_out_ = 0;
   }
@@ -199,9 +192,7 @@ std::string answer_of_child(const Opening& opening) {
     if (noticed || seconds() < std::chrono::duration<double>(kNotice).count()) continue;
     noticed = true;
     printed.show();
-    const std::string note =
-        fmt::format("still opening {} (limit {:g} s) ...\n", opening.file, opening.limit_s);
-    std::fputs(note.c_str(), stderr);
+    std::cerr << fmt::format("still opening {} (limit {:g} s) ...\n", opening.file, opening.limit_s) << std::flush;
   }
   const bool ended = has_ended(pid);
   kill(-pid, SIGKILL);

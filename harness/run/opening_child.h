@@ -18,7 +18,7 @@ struct Opening {
 /// Runs `open` in a child process and returns what it wrote. The child leads a process group, which is
 /// killed when the child has ended, at the limit, and by a signal that ends this process; the child dies
 /// with this process. After two seconds a line on stderr says what is still being opened. The child's stdout
-/// is dropped. Its stderr is shown without control characters, and cut if it is long. Throws PluginError;
+/// is dropped. Its stderr goes to std::cerr, and is cut if it is long. Throws PluginError;
 /// LoadCrash if there is no answer.
 std::string answer_of_child(const Opening& opening);
 

@@ -144,6 +144,94 @@ TEST(CliHostile, ErrorsQuoteNothingThatATerminalObeys) {
   }
 }
 
+TEST(CliHostile, WhatAPlugInPrintsAndSaysOfItself) {
+  const Scratch scratch;
+  const std::string plugin = ATTNBENCH_PLUGIN_DIR "/ends.so";
+  setenv("ATTNBENCH_TEST_END", "launch steer", 1);
+  const Outcome run =
+      run_attnbench(scratch, {"run", "--case", "{batch: q5, heads: 2, head_dim: 24}", "--device", "cpu",
+                              "--plugin", plugin, "--kernel", "example", "--no-time", "--out", "out"});
+  unsetenv("ATTNBENCH_TEST_END");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_plain(run.err, "live output");
+  EXPECT_THAT(run.err, HasSubstr("A\\x1b[2J\\x0dB\\u009b1mC\\u202eD\n"));
+  const Outcome kernels = run_attnbench(scratch, {"kernels", "--plugin", plugin});
+  expect_plain(kernels.out, "summary");
+  EXPECT_THAT(kernels.out, HasSubstr("clears the screen:\\x1b[2J\n"));
+}
+
+TEST(CliHostile, NamesOfFiles) {
+  const Scratch scratch;
+  const std::string name = "a\x1b[2J\xe2\x80\xae\xc2\x9b.yaml";
+  scratch.write(name, "name: x\nsweeps: [{batch: q5, heads: 2, head_dim: 8}]\n");
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"list", "no" + name},
+        {"run", name, "--device", "cpu", "--no-time", "--out", "d" + name},
+        {"compare", "e" + name, "d" + name},
+        {"trace", name},
+        {"init", name},
+        {"check", name, name},
+        {"run", name, "--plugin", name},
+        {"rum" + name},
+        {"merge", "d" + name, "-o", "m" + name}}) {
+    const Outcome o = run_attnbench(scratch, args);
+    expect_plain(o.out + o.err, args[0]);
+    EXPECT_THAT(o.out + o.err, HasSubstr("a\\x1b[2J\\u202e\\u009b.yaml")) << args[0];
+  }
+}
+
+TEST(CliHostile, LongErrorsKeepTheirBeginAndTheirEnd) {
+  const Scratch scratch;
+  const std::string x(9000, 'x');
+  const auto file = [&](const std::string& name, const std::string& text) {
+    return scratch.write(name, text);
+  };
+  const std::string sweep = "name: x\nsweeps: [{batch: ";
+  struct {
+    std::vector<std::string> args;
+    const char* ends;
+  } const mistakes[] = {
+      {{x}, "trace\n"},  // the last command
+      {{"run", "--" + x}, "'attnbench run --help' lists what there is\n"},
+      {{"run", x}, "error: File name too long; name another path\n"},
+      {{"list", "./" + x + ".yaml"}, "error: File name too long; name another path\n"},
+      {{"list", file("batch.yaml", sweep + x + "}]\n")}, "\n"},
+      {{"list", file("number.yaml", sweep + "q" + std::string(9000, '9') + "}]\n")}, "\n"},
+      {{"list", file("key.yaml", sweep + "q4, " + x + ": 1}]\n")}, "\n"},
+      {{"list", file("value.yaml", sweep + "q4, dtype: [" + x + "]}]\n")}, "\n"},
+      {{"run", "--case", "{batch: q4, dtype: " + x + "}"}, "\n"},
+      {{"run", "--case", "{batch: q4}", "--kernel", x}, "\n"},
+      {{"run", "--case", "{batch: q4}", "--device", x}, "\n"},
+      {{"run", "--case", "{batch: q4}", "--plugin", x}, "\n"},
+      {{"run", "--case", "{batch: q4}", "--filter", "(" + x}, "\n"},
+      {{"run", "--case", "{batch: q4}", "--device", "cpu", "--out", x},
+       "name a place where you may write (run, gate: --out DIR)\n"},
+      {{"run", "--case", "{batch: q4}", "--peers", x}, "\n"},
+      {{"compare", x, x}, "the folder of a run that holds one\n"},
+      {{"compare",
+        file("a.json", "{\"benchmarks\": [{\"name\": \"a\", \"attnbench\": {\"id\": \"a\", \"status\": \"" +
+                           x + "\"}}]}"),
+        "a.json"},
+       "\n"},
+      {{"trace", x}, "give a file of requests (attnbench trace --help)\n"},
+      {{"serve-sim", x}, "\n"},
+      {{"check", x, x}, "\n"},
+      {{"merge", x, "-o", x}, "\n"},
+      {{"export", "{batch: q4}", "-o", x}, "the file's name must end in .safetensors\n"},
+      {{"init", x}, "the file's name must end in .yaml\n"},
+  };
+  for (const auto& m : mistakes) {
+    const Outcome o = run_attnbench(scratch, m.args);
+    const std::string what =
+        m.args[0].substr(0, 20) + " " + (m.args.size() > 1 ? m.args[1].substr(0, 20) : "");
+    EXPECT_EQ(o.exit_code, 2) << what;
+    EXPECT_THAT(o.err, ::testing::EndsWith(m.ends)) << what;
+    std::istringstream lines(o.err);
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_LE(line.size(), 502u) << what << ": " << line.substr(0, 600);
+  }
+}
+
 TEST(CliHostile, ResultsFiles) {
   const Scratch scratch;
   ASSERT_EQ(run_attnbench(scratch, {"run", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device", "cpu",

@@ -70,6 +70,17 @@ TEST_F(CliPythonLoad, EachMistakeIsOneSentenceWithItsPlace) {
   }
 }
 
+TEST_F(CliPythonLoad, AFullDiskBehindStderrEndsNothing) {
+  scratch.write("mine.py",
+                "import sys\nimport attnbench as ab\nprint('hello', file=sys.stderr, flush=True)\n" +
+                    std::string(kKernel) + "print('bye', file=sys.stderr)\n");
+  const std::string line =
+      "cd " + scratch.dir().string() + "; " + ATTNBENCH_PROGRAM + " kernels --plugin mine.py > out";
+  EXPECT_EQ(std::system((line + " 2>/dev/full").c_str()), 0);
+  EXPECT_EQ(std::system(("{ " + line + " || touch failed; } 2>&1 | true").c_str()), 0);
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("failed")));
+}
+
 TEST_F(CliPythonLoad, ATracebackBeginsInTheFileAndACrashNamesItsLine) {
   Outcome o =
       run(scratch.write("raises.py", "def f():\n    raise KeyError('a')\nf()\n"), {"--case", kPythonCase});

@@ -1,9 +1,14 @@
 // Streams that are closed or full, and files that may not grow. Nothing is written to a wrong place, and
 // failed writes are reported.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <utility>
 
 #include "tests/cli/program.h"
 
@@ -49,6 +54,61 @@ TEST(CliStreams, WhoReadsNoFurtherIsNoError) {
     EXPECT_TRUE(code == "0\n" || code == "141\n") << line << code;
     EXPECT_EQ(read_text(scratch.dir() / "err").find("standard output"), std::string::npos);
   }
+}
+
+/// What a run, a gate and so on do must not depend on who reads stderr: nobody, or one who reads one character.
+TEST(CliStreams, AFailedWriteToStderrEndsNothing) {
+  const Scratch scratch;
+  ASSERT_EQ(shell(scratch, "", kRun), 0);
+  const std::string run = std::string(kRun).substr(0, std::string(kRun).find("--out"));
+  const std::string gate = " gate" + run.substr(4) + "--baseline out/results.json --out new";
+  const std::pair<std::string, std::string> commands[] = {
+      {run + "--out new", "new/results.json"},
+      {run + "--out new -v --in-process", "new/results.json"},
+      {gate, "new/compare.json"},
+      {" selftest --device cpu --kernel cpu --filter scores/sink_ignored --seeds 1 --out new",
+       "new/selftest.json"},
+      {" fuzz --device cpu --kernel cpu --workers 1 --cases 5 --seed 1 --out new", "new/fuzz.json"},
+  };
+  for (const auto& [line, report] : commands) {
+    EXPECT_EQ(shell(scratch, "", line), 0) << line;
+    EXPECT_EQ(shell(scratch, "rm -r new; ", line + " 2>/dev/full"), 0) << line;
+    EXPECT_TRUE(std::filesystem::exists(scratch.path(report))) << line;
+    EXPECT_EQ(shell(scratch, "rm -r new; { ", line + "; echo $? > code; } 2>&1 | head -c 1"), 0);
+    EXPECT_EQ(read_text(scratch.path("code")), "0\n") << line;
+    EXPECT_TRUE(std::filesystem::exists(scratch.path(report))) << line;
+    std::filesystem::remove_all(scratch.path("new"));
+  }
+}
+
+/// A terminal that is closed, as when ssh is cut off under nohup or setsid.
+TEST(CliStreams, AClosedTerminalEndsNothing) {
+  const Scratch scratch;
+  const std::string file = scratch.write(
+      "four.yaml", "name: four\nsweeps: [{batch: q5, heads: 2, head_dim: 8, gap_tokens: [0, 1, 2, 3]}]\n");
+  const std::string out = scratch.path("out");
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ASSERT_EQ(grantpt(terminal) | unlockpt(terminal), 0);
+  const std::string name = ptsname(terminal);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setsid();
+    const int end = open(name.c_str(), O_RDWR | O_NOCTTY);
+    for (const int fd : {0, 1, 2}) dup2(end, fd);
+    close(end);
+    execl(ATTNBENCH_FAULTY, ATTNBENCH_FAULTY, "run", file.c_str(), "--device", "cpu", "--kernel", "slow",
+          "--no-time", "-v", "--out", out.c_str(), nullptr);
+    _exit(127);
+  }
+  std::string text;
+  char buffer[256];
+  for (ssize_t n = 0; text.find("[2/4]") == text.npos && (n = read(terminal, buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(n));
+  close(terminal);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(read_records(out).size(), 4u);
 }
 
 TEST(CliStreams, ClosedOnesTakeNoFilesPlace) {

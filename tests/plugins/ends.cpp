@@ -2,8 +2,8 @@
 // is supports, workspace_bytes, plan, launch, numerics, tile, opening, loading (opening in a worker),
 // commanding (opening in a process whose command line is not its parent's and has no --worker) or closing.
 // WAY is segv, abort, overflow, exit, leave (_exit(0)), throw, hang, orphan (hangs, and so does a child,
-// whose pid goes to the file ATTNBENCH_TEST_PID), print (8 MB on both streams), escape (an escape sequence
-// on stderr), fork (the child goes on too), leak (a started program gets the descriptors), forge (writes a
+// whose pid goes to the file ATTNBENCH_TEST_PID), print (8 MB on both streams), steer (what a terminal
+// obeys), fork (the child goes on too), leak (a started program gets the descriptors), forge (writes a
 // worker's reply to descriptors 3 to 31), forge_all (to 3 to 1023) or forge_always (a thread does so all the
 // time); for numerics also less (P in bf16, sums in fp16). It happens only on head dimension 24, or for the
 // number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8 after 400" such calls.
@@ -68,7 +68,7 @@ void maybe_end(const char* call) {
   if (way == "leave") _exit(0);
   if (way == "throw") throw 42;
   if (way == "print") print_megabytes();
-  if (way == "escape") std::fputs("\033[2Jred\033[31m\n", stderr);
+  if (way == "steer") std::fputs("A\033[2J\rB\302\2331mC\342\200\256D\n", stderr);
   if (way == "fork") fork();
   if (way == "orphan" && fork() == 0) {
     std::ofstream(std::getenv("ATTNBENCH_TEST_PID")) << getpid() << std::endl;
@@ -136,6 +136,7 @@ Tile tile(const OpParams* op) {
 
 const Kernel kAttention = [] {
   Kernel k = example::kAttention;
+  k.summary = "clears the screen:\033[2J";
   k.supports = supports;
   k.workspace_bytes = workspace_bytes;
   k.plan = plan;

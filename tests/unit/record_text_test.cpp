@@ -29,11 +29,21 @@ TEST(RecordText, Utf8) {
   EXPECT_EQ(valid_utf8("\xc0\xaf"), "\xef\xbf\xbd\xef\xbf\xbd") << "overlong";
   EXPECT_EQ(valid_utf8("\xe2\x80"), "\xef\xbf\xbd\xef\xbf\xbd") << "cut off";
   EXPECT_EQ(valid_utf8("\xf4\x90\x80\x80").substr(0, 3), "\xef\xbf\xbd") << "past U+10FFFF";
-  EXPECT_EQ(one_line(" a\r\n\tb\x1b[0m\n"), " a b [0m");
+  EXPECT_EQ(one_line(" a\r\n\tb\x1b[0m\n"), " a b\\x1b[0m");
+  EXPECT_EQ(one_line("x\xe2\x80\xaey\xc2\x9bz\xe2\x80\xa8"), "x\\u202ey\\u009bz");
+  EXPECT_EQ(printable("a\n\tb\r\x7f\xe2\x81\xa6é\xff"), "a\n\tb\\x0d\\u007f\\u2066é\xef\xbf\xbd");
   EXPECT_EQ(shorten_middle("abcdefgh", 5), "ab…gh");
   EXPECT_EQ(shorten_middle("abc", 5), "abc");
   EXPECT_EQ(shorten_middle("abc", 0), "");
   EXPECT_EQ(shorten_end("abcdefgh", 5), "abcd…");
+}
+
+TEST(RecordText, ALongErrorKeepsItsBeginAndItsEnd) {
+  const std::string line = error_line("a.yaml: error: '" + std::string(9000, 'x') + "' is unknown; give\nq4");
+  EXPECT_EQ(display_width(line), kLongestError);
+  EXPECT_TRUE(line.starts_with("a.yaml: error: 'xxx")) << line;
+  EXPECT_TRUE(line.ends_with("xxx' is unknown; give q4")) << line;
+  EXPECT_EQ(error_line("short\n"), "short");
 }
 
 TEST(RecordText, TimesHaveTheUnitThatFits) {

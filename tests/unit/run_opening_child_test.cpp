@@ -122,13 +122,10 @@ TEST(RunOpeningChild, AfterTwoSecondsItSaysWhatItWaitsFor) {
   EXPECT_EQ(o.printed, "still opening /mine.so (limit 2.5 s) ...\n");
 }
 
-TEST(RunOpeningChild, WhatItPrintsIsCutAndHasNoEscapes) {
+TEST(RunOpeningChild, WhatItPrintsIsCut) {
   const Opened o = open_by([](int fd) {
-    const std::string escapes =
-                          "begin \033[31m \xc2\x9b"
-                          "2J\r\n",
-                      line(1000, 'x');
-    write_answer(STDERR_FILENO, escapes);
+    const std::string line(1000, 'x');
+    write_answer(STDERR_FILENO, "begin\n");
     for (int i = 0; i < 1000; ++i) write_answer(STDERR_FILENO, line);
     write_answer(STDERR_FILENO, "\nlast line");
     write_answer(STDOUT_FILENO, "not shown");
@@ -136,7 +133,7 @@ TEST(RunOpeningChild, WhatItPrintsIsCutAndHasNoEscapes) {
   });
   EXPECT_EQ(o.answer, "well");
   EXPECT_LT(o.printed.size(), 20'000u);
-  EXPECT_THAT(o.printed, AllOf(StartsWith("begin ?[31m \xc2?2J\n\nxxx"), HasSubstr(" bytes are left out ..."),
+  EXPECT_THAT(o.printed, AllOf(StartsWith("begin\nxxx"), HasSubstr(" bytes are left out ..."),
                                HasSubstr("\nlast line\n"), Not(HasSubstr("not shown"))));
 }
 
