@@ -97,6 +97,7 @@ class Reports {
 
   void write(const FuzzResult& result) const {
     if (dir_.empty()) return;
+    make_folder(dir_);  // perhaps it has been removed
     write_file_atomically(dir_ / "fuzz.json", results_text(fuzz_to_json(context_, options_, result)));
     std::vector<Record> records;
     for (const Finding& f : result.findings) records.push_back(f.record);
@@ -196,7 +197,7 @@ int run_fuzz(const FuzzFlags& flags, const Program& program) {
   print_fuzz_table(std::cout, result, terminal_width(STDOUT_FILENO));
   std::cout << fuzz_summary(options, result) << "\n";
   reports.write(result);
-  if (!executor.lost().empty()) std::cerr << executor.lost() << "\n";
+  if (!executor.lost().empty()) std::cerr << error_line(executor.lost()) << "\n";
   if (stop_requested()) return kExitInterrupted;
   return worse_exit_code(result.exit_code(), executor.lost().empty() ? 0 : 5);
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "harness/cli/case_options.h"
 #include "harness/cli/cli.h"
@@ -22,6 +23,7 @@
 #include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/progress.h"
+#include "harness/cli/run_folder.h"
 #include "harness/cli/stop_signal.h"
 #include "harness/cli/trace_folder.h"
 #include "harness/cli/usage_error.h"
@@ -122,17 +124,6 @@ std::pair<int, int> parse_shard(const std::string& text) {
   return {index, count};
 }
 
-/// Refuses a run that cannot fit on the disk, before any work. A record takes at least 2 KB, in the journal
-/// and again in results.json.
-void check_space(const std::filesystem::path& dir, std::size_t runs) {
-  std::error_code ec;
-  const auto space = std::filesystem::space(dir, ec);
-  const auto needed = 2 * 2048 * static_cast<std::uintmax_t>(runs);
-  if (ec || space.available >= needed) return;
-  throw FileError(fmt::format("{}: error: {} KB are free, and {} runs need {} KB at the least", dir.string(),
-                              space.available / 1024, runs, needed / 1024));
-}
-
 /// The records that --resume finds in DIR. Checks that they belong to the same run.
 std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& context,
                             const std::vector<WorkItem>& work, Journal& journal) {
@@ -156,8 +147,9 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   std::cout.flush();
   if (!in_gate()) say_duplicates(cases);
   if (!lost.empty())
-    std::cerr << fmt::format("{}; {} not started\n", lost,
-                             counted(static_cast<int64_t>(planned - records.size()), "run"));
+    std::cerr << error_line(fmt::format("{}; {} not started", lost,
+                                        counted(static_cast<int64_t>(planned - records.size()), "run")))
+              << "\n";
   if (!o.quiet && !in_gate()) warn_if_busy(records, o.threads);  // a gate names such cases itself
   say_why_no_counters(records);
   // The gate itself says whether a turn has ended and how to go on.
@@ -367,17 +359,16 @@ Ceilings ceilings_of(Executor& executor, const SessionOptions& options) {
   return options.wants_ceilings() ? executor.ceilings().value_or(none) : none;
 }
 
-std::vector<std::filesystem::path> write_last_reports(const std::filesystem::path& dir,
-                                                      const std::vector<std::string>& formats,
-                                                      const RunContext& context,
-                                                      const std::vector<Record>& records) {
-  try {
-    return write_reports(dir, formats, context, records);
-  } catch (const FileError& e) {
-    throw FileError(fmt::format("{}; {} are in {}: make room and go on with --resume {}", e.what(),
-                                counted(std::ssize(records), "record"), (dir / "journal.jsonl").string(),
-                                folder_to_resume(dir)));
-  }
+/// What is known of a run before it begins.
+RunContext context_of(const DeviceInfo& device, const Cases& cases, const Program& program,
+                      const std::vector<WorkItem>& whole, const std::vector<WorkItem>& work,
+                      const SessionOptions& options, std::pair<int, int> shard) {
+  RunContext context = describe_run(device, cases.name, program.command_line);
+  describe_plan(context, whole, work, options);
+  std::tie(context.plan.shard, context.plan.shards) = shard;
+  context.plugins = program.plugins;
+  context.complete = false;
+  return context;
 }
 
 int run(const RunOptions& given, const Program& program) {
@@ -416,12 +407,7 @@ int run(const RunOptions& given, const Program& program) {
     work = failed_last_time(work, o, cases, program.plugins);
     if (work.empty()) return 0;
   }
-  RunContext context = describe_run(executor.info(), cases.name, program.command_line);
-  describe_plan(context, whole, work, options);
-  context.plan.shard = shard;
-  context.plan.shards = shards;
-  context.plugins = program.plugins;
-  context.complete = false;
+  RunContext context = context_of(executor.info(), cases, program, whole, work, options, {shard, shards});
 
   // A gate reads the results of its runs.
   if (work.empty() && o.shard.empty() && o.resume.empty() && !in_gate())
@@ -456,15 +442,23 @@ int run(const RunOptions& given, const Program& program) {
     context.ceilings = now;
     write_reports(dir, o.formats, context, records);
   };
-  run_left(executor, left, o, options, journal, records, store_ceilings);
-  context.complete = records.size() == work.size();
-  if (o.resume.empty() || !left.empty()) context.ceilings = ceilings_of(executor, options);
-  if (!left.empty() && context.ceilings.read_gbs && (!earlier || earlier->still_known()))
-    renew_rooflines(context.ceilings, options.timing.cache, executor.info(), records);
+  std::vector<std::filesystem::path> paths;
+  bool lost = false;
+  try {
+    run_left(executor, left, o, options, journal, records, store_ceilings);
+    context.complete = records.size() == work.size();
+    if (o.resume.empty() || !left.empty()) context.ceilings = ceilings_of(executor, options);
+    if (!left.empty() && context.ceilings.read_gbs && (!earlier || earlier->still_known()))
+      renew_rooflines(context.ceilings, options.timing.cache, executor.info(), records);
+    paths = write_reports(dir, o.formats, context, records);
+    if (!cases.traces.empty()) paths.push_back(write_evaluations(cases.traces, dir, context, records));
+  } catch (const FileError& e) {
+    paths = rescue(e, dir, journal, o.formats, context, records);
+    lost = true;
+  }
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  auto paths = write_last_reports(dir, o.formats, context, records);
-  if (!cases.traces.empty()) paths.push_back(write_evaluations(cases.traces, dir, context, records));
-  return report(o, cases, records, context.ceilings, work.size(), elapsed, paths, executor.lost());
+  const int code = report(o, cases, records, context.ceilings, work.size(), elapsed, paths, executor.lost());
+  return lost ? worse_exit_code(code, kExitUsage) : code;
 }
 
 }  // namespace

@@ -115,6 +115,7 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
   set_advice("the rows before it are in " + (dir / "sensitivity.json").string());
   watch_for_stop();
   const auto write = [&](const std::vector<SensitivityRow>& rows) {
+    make_folder(dir);  // perhaps it has been removed
     write_file_atomically(dir / "sensitivity.json",
                           results_text(sensitivity_to_json(context, *kernels[0], rows)));
   };
@@ -196,6 +197,7 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   check_writable(dir / (flags.sensitivity ? "sensitivity.json" : "selftest.json"));
   Steps steps(flags, program);
   const auto write = [&](const char* name, const std::string& text) {
+    make_folder(dir);  // perhaps it has been removed
     write_file_atomically(dir / name, text);
     std::cout << "report: " << (dir / name).string() << "\n";
   };
@@ -218,10 +220,10 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   for (const FaultResult& f : result.faults) {
     if (f.outcome == FaultResult::Outcome::kEscaped || f.outcome == FaultResult::Outcome::kError)
       std::cout << fmt::format("{}: {}/{} on {}, case {}{}{}\n", outcome_name(f.outcome), f.fault_class,
-                               f.name, f.kernel, f.item, f.reason.empty() ? "" : ": ", f.reason);
+                               f.name, f.kernel, f.item, f.reason.empty() ? "" : ": ", one_line(f.reason));
   }
   std::cout << selftest_summary(result) << "\n" << result.clean_text() << std::flush;
-  if (!result.unfinished.empty()) std::cerr << result.unfinished << "\n";
+  if (!result.unfinished.empty()) std::cerr << error_line(result.unfinished) << "\n";
   if (stop_requested()) return kExitInterrupted;
   if (result.exit_code() == 6) {
     std::cerr << (flags.filter.empty() ? std::string("no fault applies to these kernels\n")

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace attnbench {
 
@@ -19,14 +20,21 @@ class Journal {
   /// Keeps the first `bytes` bytes and drops the rest; 0 empties the journal.
   void cut(int64_t bytes);
 
-  /// Writes one line, which includes its newline, and syncs it to disk. Throws FileError.
+  /// Writes one line, which includes its newline, and syncs it to disk. If the file has vanished with its folder,
+  /// both are made anew, with all lines. Throws FileError.
   void append(const std::string& line);
 
+  /// Whether the file is no longer where it was opened.
+  bool vanished() const;
+
  private:
+  void open_and_lock(int flags);
+  void begin_anew();
+  void write_all(std::string_view text) const;
   [[noreturn]] void fail(const char* what, const char* mend = "") const;
 
   std::filesystem::path path_;
-  int fd_;
+  int fd_ = -1;
 };
 
 }  // namespace attnbench
