@@ -60,6 +60,8 @@ int export_case(const ExportOptions& o) {
     throw UsageError(fmt::format("case {} cannot be exported: {}", item.id, why));
   }
   const CheckMode mode = o.full ? CheckMode::kFull : CheckMode::kSampled;
+  if (std::error_code ec; std::filesystem::exists(o.out, ec) && !std::filesystem::is_regular_file(o.out, ec))
+    throw UsageError(fmt::format("--out {}: this is a folder, a pipe or a device; name a file", o.out));
   check_writable(o.out);
   const auto device = open_device("cpu");
   if (const auto why = does_not_fit(item, free_memory_of(*device), mode)) {

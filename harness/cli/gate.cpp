@@ -23,6 +23,7 @@
 #include "harness/cli/profiler_tool.h"
 #include "harness/cli/usage_error.h"
 #include "harness/compare/gate_policy.h"
+#include "harness/plain_file.h"
 #include "harness/record/coverage.h"
 #include "harness/record/exit_code.h"
 #include "harness/record/files.h"
@@ -77,7 +78,8 @@ void check_before(const GateOptions& o, const Side& fresh, const ResultSet& base
 void write_step_summary(const GateOptions& o, const CompareResult& result, int code) {
   const std::string path = environment("GITHUB_STEP_SUMMARY");
   if (path.empty()) return;
-  std::ofstream out(path, std::ios::app);
+  std::ofstream out;
+  if (why_no_file(path, "").empty()) out.open(path, std::ios::app);
   CompareResult shown = result;
   shown.rows.resize(std::min(shown.rows.size(), kSummaryRows));
   out << "### attnbench gate: exit code " << code << "\n\n";

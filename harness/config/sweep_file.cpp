@@ -17,6 +17,7 @@
 #include "harness/config/keys.h"
 #include "harness/config/models.h"
 #include "harness/config/yaml_read.h"
+#include "harness/plain_file.h"
 
 namespace attnbench {
 namespace {
@@ -394,18 +395,19 @@ void apply_override(const std::string& text, SweepFile& file) {
   }
 }
 
-/// Largest file that is read: a device file would never end.
+/// Largest file that is read.
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 std::string read_all(const std::string& path) {
   const auto cannot_read = [&]() -> ConfigError {
     return ConfigError(fmt::format("{}: error: cannot read: {}", path, std::strerror(errno)));
   };
+  if (const std::string why = why_no_file(path, "a sweep file"); !why.empty())
+    throw ConfigError(fmt::format("{}: error: {}", path, why));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (!file) throw cannot_read();
   std::string text;
   char buffer[1 << 16];
-  // A folder can be opened, but reading it fails.
   while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) {
     text.append(buffer, n);
     if (text.size() > kMostBytes) {

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "harness/plain_file.h"
+
 namespace attnbench {
 namespace {
 
@@ -29,7 +31,7 @@ std::string read_trace_path(const Field& field) {
                     "--case and --set at the current folder",
                     path, error.message()));
   }
-  field.fail(fmt::format("{} is no regular file; give the file of a trace (attnbench trace --help)", path));
+  field.fail(fmt::format("{}: {} (attnbench trace --help)", path, why_no_file(path, "the file of a trace")));
 }
 
 std::string trace_name(const std::string& path) {

@@ -5,11 +5,11 @@
 #include <cctype>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string_view>
 
+#include "harness/plain_file.h"
 #include "harness/record/text.h"
 
 namespace attnbench {
@@ -161,14 +161,11 @@ std::vector<unsigned char> to_c_order(const std::vector<unsigned char>& from,
 }  // namespace
 
 HostTensor read_npy(const std::string& path) {
-  std::error_code ec;
-  if (std::filesystem::is_directory(path, ec)) fail_npy(path, "this is a folder; a .npy file is required");
+  if (const std::string why = why_no_file(path, "a .npy file"); !why.empty()) fail_npy(path, why);
   std::ifstream in(path, std::ios::binary);
   if (!in) fail_npy(path, fmt::format("cannot read the file: {}", std::strerror(errno)));
   in.seekg(0, std::ios::end);
-  const std::streamoff end = in.tellg();
-  if (end < 0) fail_npy(path, "its size is unknown; a regular file is required");
-  const auto file_bytes = static_cast<uint64_t>(end);
+  const auto file_bytes = static_cast<uint64_t>(in.tellg());
   in.seekg(0);
 
   unsigned char start[12] = {};

@@ -9,11 +9,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
+#include "harness/plain_file.h"
 #include "harness/record/files.h"
 #include "harness/record/text.h"
 
@@ -113,14 +113,12 @@ void SafetensorsFile::fail(const std::string& what) const {
   throw TensorFileError(fmt::format("{}: error: {}", one_line(path_), what));
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), in_(path, std::ios::binary) {
-  std::error_code ec;
-  if (std::filesystem::is_directory(path, ec)) fail("this is a folder; a safetensors file is required");
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
+  if (const std::string why = why_no_file(path, "a safetensors file"); !why.empty()) fail(why);
+  in_.open(path, std::ios::binary);
   if (!in_) fail(fmt::format("cannot read the file: {}", std::strerror(errno)));
   in_.seekg(0, std::ios::end);
-  const std::streamoff size = in_.tellg();
-  if (size < 0) fail("its size is unknown; a regular file is required");
-  read_header(static_cast<uint64_t>(size));
+  read_header(static_cast<uint64_t>(in_.tellg()));
 }
 
 void SafetensorsFile::read_header(uint64_t file_bytes) {

@@ -16,7 +16,10 @@ namespace fs = std::filesystem;
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
   const bool refused = error == EACCES || error == EROFS || error == EPERM;
   throw FileError(fmt::format("{}: error: cannot {}: {}{}", path.string(), what, std::strerror(error),
-                              refused ? "; name a place where you may write" : ""));
+                              refused           ? "; name a place where you may write"
+                              : error == EISDIR ? "; name a file"
+                              : error == ENXIO  ? "; nobody reads from this pipe or socket: name a file"
+                                                : ""));
 }
 
 [[noreturn]] void fail_folder(const fs::path& dir, const std::error_code& ec) {
@@ -29,8 +32,9 @@ namespace fs = std::filesystem;
 class File {
  public:
   File(const fs::path& path, int flags, const fs::path& shown)
-      : fd_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+      : fd_(open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666)) {
     if (fd_ < 0) fail(shown, "write", errno);
+    fcntl(fd_, F_SETFL, 0);  // only the opening of a pipe must not wait
   }
   ~File() {
     if (fd_ >= 0) close(fd_);

@@ -27,8 +27,8 @@ std::filesystem::path make_new_folder(const std::filesystem::path& dir);
 void check_writable(const std::filesystem::path& path);
 
 /// Writes a temporary file in the same folder, syncs it and renames it over `path`, so that a reader sees the
-/// old text or the new one. Anything but a regular file (a pipe, /dev/stdout) is written directly. Throws
-/// FileError.
+/// old text or the new one. Anything but a regular file (a pipe that is read, /dev/stdout) is written directly.
+/// Throws FileError.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace attnbench

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/plain_file.h"
 #include "harness/record/json.h"
 #include "harness/record/json_read.h"
 
@@ -366,10 +367,8 @@ bool nested_too_deeply(std::string_view text, bool lines) {
 }  // namespace
 
 std::string read_results_text(const fs::path& file) {
-  std::error_code ec;
-  if (fs::is_character_file(file, ec) || fs::is_block_file(file, ec)) {
-    Place{file.string(), ""}.fail("cannot be read: it is a device, no file of results");
-  }
+  if (const std::string why = why_no_file(file, "a file of results"); !why.empty())
+    Place{file.string(), ""}.fail(why);
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (!in)

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "harness/digest.h"
+#include "harness/plain_file.h"
 #include "harness/run/description.h"
 #include "harness/run/last_words.h"
 #include "harness/run/library_file.h"
@@ -167,9 +168,7 @@ std::string checked_plugin_file(const std::string& path) {
   std::error_code ec;
   const std::filesystem::path file = std::filesystem::absolute(path, ec).lexically_normal();
   if (!std::filesystem::exists(file, ec)) throw PluginError("there is no such file");
-  if (!std::filesystem::is_regular_file(file, ec)) {
-    throw PluginError("it is no file, but a folder or a device");
-  }
+  if (const std::string why = why_no_file(file, "a plug-in's file"); !why.empty()) throw PluginError(why);
   return file.string();
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "harness/digest.h"
+#include "harness/plain_file.h"
 
 namespace attnbench {
 namespace {
@@ -26,6 +27,8 @@ struct Descriptor {
 }  // namespace
 
 ReadBytes read_from_file(const std::string& path) {
+  if (const std::string why = why_no_file(path, "a file of requests"); !why.empty())
+    throw BadTraceError(fmt::format("{}: error: {} (attnbench trace --help)", path, why));
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     throw BadTraceError(

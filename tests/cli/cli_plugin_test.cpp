@@ -334,7 +334,7 @@ TEST(CliPlugin, EachMistakeIsOneSentenceWithItsMend) {
   const std::string whole = read_text(plugin("example"));
   const Mistake mistakes[] = {
       {"nowhere.so", 2, "there is no such file"},
-      {".", 2, "it is no file, but a folder"},
+      {".", 2, "this is a folder; a plug-in's file is required"},
       {scratch.write("text.so", "hello"), 2, "it is text; a shared library is wanted"},
       {scratch.write("empty.so", ""), 2, "it is empty: "},
       {scratch.write("cut.so", whole.substr(0, whole.size() / 4)), 2, "it is cut off: it has "},

@@ -205,8 +205,9 @@ TEST_F(Traces, WrongMappingsAreRefusedWithTheirPlaceAndTheMend) {
   EXPECT_THAT(error_of("trace: none.csv"),
               AllOf(StartsWith(place), HasSubstr("cannot read " + (folder_ / "none.csv").string()),
                     HasSubstr("begins at the folder of the sweep file")));
-  EXPECT_THAT(error_of("trace: ."), HasSubstr("is no regular file; give the file of a trace"));
-  EXPECT_THAT(error_of("trace: /dev/zero"), HasSubstr("is no regular file"));
+  EXPECT_THAT(error_of("trace: ."),
+              HasSubstr("this is a folder; the file of a trace is required (attnbench trace --help)"));
+  EXPECT_THAT(error_of("trace: /dev/zero"), HasSubstr("this is a device; the file"));
   EXPECT_THAT(error_of("trace: 5"), HasSubstr("put it in quotes"));
   EXPECT_THAT(error_of("trace: t.csv", ", rate: 5"), HasSubstr("write e.g. speed_up: 2"));
   EXPECT_THAT(error_of("mix: sharegpt", ", speed_up: 2"), HasSubstr("write e.g. rate: 20"));

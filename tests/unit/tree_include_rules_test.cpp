@@ -119,7 +119,8 @@ bool quoted_is_allowed(const std::string& file, const std::string& target) {
   if (target == "attnbench_version.h") return from == "harness/record";
   if (file == "harness/main.cpp") return to == "harness/cli";
   if (file == "harness/library.cpp") return starts_with(to, "harness/");
-  for (const char* common : {"harness/digest.h", "harness/error.h", "harness/gigabytes.h"}) {
+  for (const char* common :
+       {"harness/digest.h", "harness/error.h", "harness/gigabytes.h", "harness/plain_file.h"}) {
     if (target == common) return starts_with(from, "harness/");
   }
   const auto stage = stages_below().find(from.substr(from.find('/') + 1));
