@@ -51,6 +51,7 @@ describe() {
     echo "MemTotal: $((memory << 20)) kB"
     if [[ $name != german ]]; then echo "MemAvailable: $((free << 20)) kB"; fi
   } >"$root/proc/meminfo"
+  if [[ $name != german ]]; then ln -s /proc/stat "$root/proc/stat"; fi
   if ((limit > 0)); then
     echo "0::/job/step" >"$root/proc/self/cgroup"
     echo "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw" >"$root/proc/self/mountinfo"

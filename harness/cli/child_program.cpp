@@ -56,8 +56,9 @@ int run_program(const std::vector<std::string>& args, const std::filesystem::pat
   std::vector<char*> argv;
   for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
-  const int out = log.empty() ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
-                              : open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
+  const int out = log.empty()
+                      ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                      : open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (out < 0) throw UsageError(fmt::format("{}: cannot be written: {}", log.string(), std::strerror(errno)));
   const std::string cannot_run = fmt::format("attnbench: error: cannot run {}: ", args[0]);
   const pid_t parent = getpid();

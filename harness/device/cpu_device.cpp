@@ -25,7 +25,6 @@
 namespace attnbench {
 namespace {
 
-
 /// The share of a time that a thread may wait for a core. An idle machine takes a core from a busy thread some
 /// ten times a second, for less than 1 % of the time; one other busy process takes a quarter of it and more.
 constexpr double kMostWait = 0.02;

@@ -192,7 +192,8 @@ std::string answer_of_child(const Opening& opening) {
     if (noticed || seconds() < std::chrono::duration<double>(kNotice).count()) continue;
     noticed = true;
     printed.show();
-    std::cerr << fmt::format("still opening {} (limit {:g} s) ...\n", opening.file, opening.limit_s) << std::flush;
+    std::cerr << fmt::format("still opening {} (limit {:g} s) ...\n", opening.file, opening.limit_s)
+              << std::flush;
   }
   const bool ended = has_ended(pid);
   kill(-pid, SIGKILL);

@@ -35,7 +35,7 @@ Outcome run_ending(const Scratch& scratch, const std::string& what, std::vector<
 
 std::vector<std::string> run_words(std::vector<std::string> more) {
   std::vector<std::string> args = {"run",     "--case",    kOpenedCase, "--device", "cpu", "--kernel",
-                                   "example", "--no-time", "-q",  "--out",    "out"};
+                                   "example", "--no-time", "-q",        "--out",    "out"};
   args.insert(args.end(), more.begin(), more.end());
   return args;
 }
@@ -44,7 +44,8 @@ std::vector<std::string> run_words(std::vector<std::string> more) {
 std::vector<std::vector<std::string>> commands() {
   return {run_words({}),
           run_words({"--in-process"}),
-          {"gate", "--case", kOpenedCase, "--device", "cpu", "--against-plugin", kEnds, "--no-time", "--out", "g"},
+          {"gate", "--case", kOpenedCase, "--device", "cpu", "--against-plugin", kEnds, "--no-time", "--out",
+           "g"},
           {"selftest", "--device", "cpu"},
           {"selftest", "--device", "cpu", "--sensitivity"},
           {"kernels"},
