@@ -4,6 +4,8 @@
 set(_host_flags -fno-semantic-interposition -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND _host_flags -Wno-restrict)  # false alarms on std::string operator+: gcc.gnu.org/PR105329
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
+  list(APPEND _host_flags -Wno-dangling-reference)  # false alarms on objects that refer: gcc.gnu.org/PR107532
 endif()
 if(ATTNBENCH_WERROR)
   list(APPEND _host_flags -Werror)

@@ -117,7 +117,8 @@ std::vector<Fault> wrong_copies() {
              };
              int64_t next = pairs[1];
              while (is_written(next) || next == pairs[0]) next = (next + 1) % p.num_blocks_dst;
-             pairs.insert(pairs.end(), {pairs[0], next});
+             pairs.push_back(pairs[0]);
+             pairs.push_back(next);
            })},
           {"second_child_forgotten",
            "a source is copied once, to the first of its destinations",

@@ -153,8 +153,9 @@ TEST(CliOpening, StaticDestructorsThatHangHoldNoFinishedRun) {
     EXPECT_EQ(o.exit_code, 0) << o.err;
     EXPECT_THAT(o.out, AllOf(HasSubstr("1 passed"), HasSubstr("report: out/results.json")));
     EXPECT_EQ(read_records(scratch.dir() / "out").size(), 1u);
-    if (!more.empty())
+    if (!more.empty()) {
       EXPECT_THAT(o.err, HasSubstr("note: no end in the static destructors for 3 s; the process ends"));
+    }
   }
 }
 

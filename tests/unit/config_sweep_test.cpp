@@ -317,7 +317,7 @@ TEST(LoadSweepFile, ReadsAFileOrSaysWhyNot) {
   };
   EXPECT_EQ(error_of("no/such/file.yaml"),
             "no/such/file.yaml: error: cannot read: No such file or directory");
-  EXPECT_EQ(error_of("/"), "/: error: cannot read: Is a directory");
+  EXPECT_EQ(error_of("/"), "/: error: this is a folder; a sweep file is required");
 }
 
 }  // namespace
