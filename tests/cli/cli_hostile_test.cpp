@@ -228,7 +228,8 @@ TEST(CliHostile, LongErrorsKeepTheirBeginAndTheirEnd) {
     EXPECT_THAT(o.err, ::testing::EndsWith(m.ends)) << what;
     std::istringstream lines(o.err);
     for (std::string line; std::getline(lines, line);) {
-      const auto characters = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+      const auto characters =
+          std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
       EXPECT_LE(characters, 500) << what << ": " << line.substr(0, 600);
     }
   }
