@@ -2,7 +2,7 @@
 # project(), because a compiler may be missing, too. Keep the packages in step with scripts/setup.sh.
 set(attnbench_needs  # the name for find_package=its Debian packages
   CLI11=libcli11-dev yaml-cpp=libyaml-cpp-dev Eigen3=libeigen3-dev benchmark=libbenchmark-dev
-  nlohmann_json=nlohmann-json3-dev fmt=libfmt-dev re2=libre2-dev)
+  nlohmann_json=nlohmann-json3-dev fmt=libfmt-dev re2=libre2-dev ZLIB=zlib1g-dev)
 if(ATTNBENCH_TESTS OR NOT DEFINED ATTNBENCH_TESTS)
   list(APPEND attnbench_needs "GTest=libgtest-dev libgmock-dev")
 endif()
@@ -21,8 +21,8 @@ function(attnbench_stop_if_missing)
     "attnbench: not found: ${names}\n"
     "Install with one of\n"
     "  apt   : sudo apt-get update && sudo apt-get install --no-install-recommends ${packages}\n"
-    "  dnf   : sudo dnf install gcc-c++ cmake ninja-build cli11-devel yaml-cpp-devel eigen3-devel google-benchmark-devel json-devel fmt-devel re2-devel gtest-devel gmock-devel\n"
-    "  conda : conda install -c conda-forge cxx-compiler cmake ninja cli11 yaml-cpp eigen benchmark nlohmann_json fmt re2 gtest\n"
+    "  dnf   : sudo dnf install gcc-c++ cmake ninja-build cli11-devel yaml-cpp-devel eigen3-devel google-benchmark-devel json-devel fmt-devel re2-devel zlib-devel gtest-devel gmock-devel\n"
+    "  conda : conda install -c conda-forge cxx-compiler cmake ninja cli11 yaml-cpp eigen benchmark nlohmann_json fmt re2 zlib gtest\n"
     "and repeat the command. On Debian and Ubuntu ./scripts/quickstart.sh installs all of it and builds.")
 endfunction()
 

@@ -21,8 +21,8 @@ attnbench_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export attnbench_root
 
 # Keep these in step with cmake/Missing.cmake.
-attnbench_dnf="dnf install gcc-c++ cmake ninja-build cli11-devel yaml-cpp-devel eigen3-devel google-benchmark-devel json-devel fmt-devel re2-devel gtest-devel gmock-devel"
-attnbench_conda="conda install -c conda-forge cxx-compiler cmake ninja cli11 yaml-cpp eigen benchmark nlohmann_json fmt re2 gtest"
+attnbench_dnf="dnf install gcc-c++ cmake ninja-build cli11-devel yaml-cpp-devel eigen3-devel google-benchmark-devel json-devel fmt-devel re2-devel zlib-devel gtest-devel gmock-devel"
+attnbench_conda="conda install -c conda-forge cxx-compiler cmake ninja cli11 yaml-cpp eigen benchmark nlohmann_json fmt re2 zlib gtest"
 
 attnbench_say() { printf 'attnbench: %s\n' "$*" >&2; }
 
@@ -60,6 +60,7 @@ attnbench_missing() {
     "nlohmann/json.hpp nlohmann-json3-dev"
     "fmt/format.h libfmt-dev"
     "re2/re2.h libre2-dev"
+    "zlib.h zlib1g-dev"
   )
   if [[ ${1:-} == tests ]]; then
     table+=("gtest/gtest.h libgtest-dev" "gmock/gmock.h libgmock-dev")

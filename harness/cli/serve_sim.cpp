@@ -13,6 +13,7 @@
 #include "harness/cli/usage_error.h"
 #include "harness/config/mixes.h"
 #include "harness/config/serving_value.h"
+#include "harness/config/trace_columns.h"
 #include "harness/record/text.h"
 #include "harness/serving/request_source.h"
 #include "harness/serving/server_options.h"
@@ -25,7 +26,7 @@ constexpr int64_t kMixRequests = 10000;
 
 /// Which options were given.
 struct Given {
-  bool acceptance = false, rate = false, speed_up = false, skip_bad = false;
+  bool acceptance = false, rate = false, speed_up = false, skip_bad = false, columns = false;
 };
 
 const Mix& mix_of(const SimOptions& o) {
@@ -48,6 +49,8 @@ void check_options(const SimOptions& o, const Given& given) {
     throw UsageError("--speed-up is for traces, and a mix has no times; give --rate 20, for example");
   if (!o.is_trace && given.skip_bad)
     throw UsageError("--skip-bad is for traces, and a mix has no lines; leave it out");
+  if (!o.is_trace && given.columns)
+    throw UsageError("--columns is for traces, and a mix has no columns; leave it out");
   if (s.rate > 0 && s.rate < 1e-6)
     throw UsageError(fmt::format("--rate {}: 0 or at least 1e-6 requests per second are supported", s.rate));
   const int64_t blocks = s.cache_tokens / o.block_size;
@@ -109,7 +112,8 @@ int simulate(SimOptions o, const Given& given) {
   while (const Step* step = scheduler.next()) history.add(*step);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   asked.skipped_lines = source.trace() ? source.trace()->skipped() : 0;
-  if (asked.skipped_lines > 0) std::cerr << one_line(source.trace()->skipped_text()) << '\n';
+  asked.note = source.trace() ? source.trace()->note() : "";
+  if (!asked.note.empty()) std::cerr << one_line(asked.note) << '\n';
   if (asked.requests == 0) throw UsageError(fmt::format("{}: the trace has no request", o.source));
   const StaticPage page = replay_page(o, asked, scheduler, history);
   print_replay(o, page, history);
@@ -119,6 +123,19 @@ int simulate(SimOptions o, const Given& given) {
 }
 
 }  // namespace
+
+CLI::Option* add_columns_option(CLI::App& command, std::string& columns) {
+  return command
+      .add_option(
+          "--columns", columns,
+          "Names of a trace's columns, or fields, that differ from those of its form; the parts are arrival "
+          "(seconds or a date), prompt, output and prefix")
+      ->type_name("PART=NAME,...")
+      ->check([](const std::string& text) {
+        TraceColumns read;
+        return read_trace_columns(text, read);
+      });
+}
 
 void add_serve_sim(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand(
@@ -150,6 +167,7 @@ void add_serve_sim(CLI::App& app, Program& program) {
   auto* speed_up = keyed("speed_up", "--speed-up", s.speed_up, "Divide the times of a trace by this", "X");
   auto* skip_bad = command->add_flag("--skip-bad", s.skip_bad,
                                      "Leave out lines of a trace that are wrong or do not fit the cache");
+  auto* columns = add_columns_option(*command, s.columns);
   option("--block-size", o->block_size, "Tokens of a block of the KV cache", "N")
       ->check(number_in(1, 1 << 20));
   keyed("cache_tokens", "--cache-tokens", s.cache_tokens, "Tokens that the KV cache holds", "N");
@@ -185,7 +203,7 @@ void add_serve_sim(CLI::App& app, Program& program) {
       "  attnbench serve-sim ./AzureLLMInferenceTrace_conv.csv --speed-up 2 --skip-bad");
   command->callback([=, &program] {
     const Given given{acceptance->count() > 0, rate->count() > 0, speed_up->count() > 0,
-                      skip_bad->count() > 0};
+                      skip_bad->count() > 0, columns->count() > 0};
     program.chosen = [=] { return simulate(*o, given); };
   });
 }

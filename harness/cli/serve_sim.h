@@ -9,7 +9,15 @@
 #include "harness/serving/scheduler.h"
 #include "harness/serving/step_history.h"
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace attnbench::cli {
+
+/// --columns of a command that reads a trace.
+CLI::Option* add_columns_option(CLI::App& command, std::string& columns);
 
 struct SimOptions {
   std::string source;  ///< a mix, or the file of a trace
@@ -25,6 +33,7 @@ struct Asked {
   std::string description;  ///< of the mix or the trace
   int64_t requests = 0, prompt_tokens = 0, output_tokens = 0;
   int64_t skipped_lines = 0;
+  std::string note;  ///< what the trace has and the simulation leaves out; empty: nothing
 };
 
 /// What the terminal and the page both have, and the plot.

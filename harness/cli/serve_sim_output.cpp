@@ -69,7 +69,9 @@ Json options_json(const SimOptions& o, const Asked& asked) {
           {"requests", asked.requests},
           {"rate", o.is_trace ? Json(nullptr) : Json(o.server.rate)},
           {"speed_up", o.is_trace ? Json(o.server.speed_up) : Json(nullptr)},
+          {"columns", o.is_trace ? Json(o.server.columns) : Json(nullptr)},
           {"skipped_lines", asked.skipped_lines},
+          {"note", asked.note},
           {"block_size", o.block_size},
           {"cache_tokens", o.server.cache_tokens},
           {"token_budget", o.server.token_budget},
@@ -87,21 +89,26 @@ Json options_json(const SimOptions& o, const Asked& asked) {
 void add_totals(const SimOptions& o, const Asked& asked, const Scheduler& s, const StepHistory& history,
                 StaticPage& page) {
   const SchedulerTotals& t = s.totals();
-  const double seconds = static_cast<double>(history.total().duration_ns) * 1e-9;
+  const double seconds = static_cast<double>(s.now_ns()) * 1e-9;  // idle time included
+  const double busy = static_cast<double>(history.total().duration_ns) * 1e-9;
   const Levels mean = levels_of(history.total(), o);
   const auto line = [&](const char* name, const std::string& text) { page.facts.emplace_back(name, text); };
-  const auto per_s = [&](int64_t n) { return fmt::format("{:.4g}", ratio(static_cast<double>(n), seconds)); };
+  const auto rates = [&](double of) {
+    const auto per_s = [&](int64_t n) { return fmt::format("{:.4g}", ratio(static_cast<double>(n), of)); };
+    return fmt::format("{} steps/s, {} query tokens/s, {} output tokens/s, {} requests/s", per_s(t.steps),
+                       per_s(t.query_tokens), per_s(asked.output_tokens), per_s(t.finished));
+  };
   line(o.is_trace ? "trace" : "mix", fmt::format("{}: {}", o.source, asked.description));
   line("requests", fmt::format("{}, {} prompt and {} output tokens", grouped(asked.requests),
                                grouped(asked.prompt_tokens), grouped(asked.output_tokens)));
   line("steps", fmt::format("{}: {} decode only, {} prefill only, {} mixed", grouped(t.steps),
                             grouped(history.decode_steps), grouped(history.prefill_steps),
                             grouped(history.mixed_steps)));
-  line("model time", fmt::format("{:.4g} s with {:g} ms a step and {:g} us a query token", seconds,
+  const std::string of_it = busy < seconds ? fmt::format(", {:.4g} s of it busy", busy) : "";
+  line("model time", fmt::format("{:.4g} s{} with {:g} ms a step and {:g} us a query token", seconds, of_it,
                                  o.server.step_ms, o.server.token_us));
-  line("rates",
-       fmt::format("{} steps/s, {} query tokens/s, {} output tokens/s, {} requests/s", per_s(t.steps),
-                   per_s(t.query_tokens), per_s(asked.output_tokens), per_s(t.finished)));
+  line("rates", rates(seconds));
+  if (busy < seconds) line("while busy", rates(busy));
   line("cache", fmt::format("{} blocks of {} tokens, {} occupied, {} of that unfilled (means over steps)",
                             grouped(o.server.cache_tokens / o.block_size), o.block_size,
                             percent_text(mean.occupancy), percent_text(mean.fragmentation)));
@@ -207,7 +214,8 @@ std::string replay_json(const SimOptions& o, const Asked& asked, const Scheduler
                     {"decode_steps", history.decode_steps},
                     {"prefill_steps", history.prefill_steps},
                     {"mixed_steps", history.mixed_steps},
-                    {"model_s", static_cast<double>(history.total().duration_ns) * 1e-9},
+                    {"model_s", static_cast<double>(s.now_ns()) * 1e-9},
+                    {"busy_s", static_cast<double>(history.total().duration_ns) * 1e-9},
                     {"query_tokens", t.query_tokens},
                     {"recomputed_tokens", t.recomputed_tokens},
                     {"prefix_hit_tokens", t.prefix_hit_tokens},
@@ -221,7 +229,7 @@ std::string replay_json(const SimOptions& o, const Asked& asked, const Scheduler
                     {"fragmentation", mean.fragmentation},
                     {"of_a_step", histograms},
                     {"slices", slices}};
-  return all.dump(1) + "\n";
+  return all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace attnbench::cli

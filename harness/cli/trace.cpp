@@ -14,7 +14,9 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/page_files.h"
+#include "harness/cli/serve_sim.h"
 #include "harness/cli/usage_error.h"
+#include "harness/config/trace_columns.h"
 #include "harness/record/text.h"
 #include "harness/report/table.h"
 #include "harness/serving/step_history.h"
@@ -29,6 +31,7 @@ struct TraceCommand {
   std::string file;
   PageFiles files;
   bool skip_bad = false;
+  std::string columns;
 };
 
 struct TraceSummary {
@@ -131,14 +134,14 @@ StaticPage summary_page(const TraceCommand& o, const TraceReader& reader, const 
   }
   line("p1 to p99",
        "approximate: off by up to 1/64 (1.6 %), except below 128 tokens; mean and max are exact");
-  if (reader.skipped() > 0) line("skipped", one_line(reader.skipped_text()));
+  if (!reader.note().empty()) line("note", one_line(reader.note()));
   add_quantiles(t, page);
   return page;
 }
 
 void print_summary(const StaticPage& page, const TraceSummary& t) {
   for (const auto& [name, text] : page.facts) {
-    if (name != "skipped") std::cout << fmt::format("{:<13}{}\n", name, text);  // stderr has it
+    if (name != "note") std::cout << fmt::format("{:<13}{}\n", name, text);  // stderr has it
   }
   std::cout << '\n';
   print_table(std::cout, page.columns, page.rows, {});
@@ -162,6 +165,7 @@ std::string summary_json(const TraceCommand& o, const TraceReader& reader, const
                            {"form", trace_form_name(reader.form())},
                            {"requests", t.prompt.count()},
                            {"skipped_lines", reader.skipped()},
+                           {"note", reader.note()},
                            {"duration_s", static_cast<double>(t.duration_ns) * 1e-9},
                            {"prompt_tokens", t.prompt_tokens},
                            {"output_tokens", t.output_tokens},
@@ -201,10 +205,11 @@ int describe(const TraceCommand& o) {
   TraceOptions options;
   options.block_size = 0;
   options.skip_bad = o.skip_bad;
+  if (!o.columns.empty()) read_trace_columns(o.columns, options.columns);
   TraceReader reader(o.file, options);
   o.files.check();
   const TraceSummary t = summarize(reader);
-  if (reader.skipped() > 0) std::cerr << one_line(reader.skipped_text()) << '\n';
+  if (!reader.note().empty()) std::cerr << one_line(reader.note()) << '\n';
   if (t.prompt.count() == 0) throw UsageError(fmt::format("{}: the trace has no request", o.file));
   StaticPage page = summary_page(o, reader, t);
   page.chart = summary_chart(o, t);
@@ -218,20 +223,24 @@ int describe(const TraceCommand& o) {
 void add_trace(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("trace", "Describe a trace of requests: lengths, gaps, shared prefixes");
   auto o = std::make_shared<TraceCommand>();
-  command->add_option("file", o->file, "Azure LLM inference CSV, Mooncake JSONL, BurstGPT CSV or a plain CSV")
+  command
+      ->add_option("file", o->file, "CSV or JSON lines in one of the forms of traces, packed by gzip or not")
       ->type_name("FILE")
       ->required();
   command->add_flag("--skip-bad", o->skip_bad, "Count lines that are wrong, and leave them out");
+  add_columns_option(*command, o->columns);
   o->files.add(*command, "Write counts, quantiles and the histogram of prompt lengths",
                "Plot the histogram of prompt lengths");
   command->footer(
-      "The form is known by the first line. A plain CSV has the columns arrival (seconds), prompt, output and,\n"
-      "if prompts share prefixes, prefix: empty, or ID:TOKENS, such as 7:1024, for a prompt that begins with so\n"
-      "many tokens of the prefix ID, a whole number. Quantiles are off by up to 1/64. Memory grows with the distinct blocks of shared\n"
+      "The form is known by the first line: CSV of Azure, BurstGPT, Vidur or SplitwiseSim, JSON lines of Mooncake.\n"
+      "A plain CSV has the columns arrival (seconds or a date), prompt, output and, if prompts share prefixes,\n"
+      "prefix: empty, or ID:TOKENS, such as 7:1024, for a prompt that begins with so many tokens of the prefix\n"
+      "ID, a whole number. Quantiles are off by up to 1/64. Memory grows with the distinct blocks of shared\n"
       "prefixes alone. In a sweep, 'batch: {serving: {trace: FILE}}' times kernels on the steps of a server under it.\n"
       "Examples:\n"
       "  attnbench trace AzureLLMInferenceTrace_code.csv --svg prompts.svg\n"
-      "  attnbench trace conversation_trace.jsonl --json trace.json");
+      "  attnbench trace conversation_trace.jsonl.gz --json trace.json\n"
+      "  attnbench trace mine.csv --columns 'arrival=sent at,prompt=input tokens,output=output tokens'");
   command->callback([=, &program] { program.chosen = [=] { return describe(*o); }; });
 }
 

@@ -27,6 +27,7 @@ struct ServingSpec {
   double rate = 0;        ///< of a mix: requests per second, at random; 0: all wait from the start
   double speed_up = 1;    ///< of a trace: times are divided by it
   bool skip_bad = false;  ///< of a trace: wrong lines are left out
+  std::string columns;    ///< of a trace: as trace_columns.h reads them; empty: those of its form
   double step_ms = 15, token_us = 20;  ///< time of a step: step_ms + token_us for each query token
   int64_t max_sequences = 64;
   int64_t token_budget = 2048;  ///< query tokens of a step

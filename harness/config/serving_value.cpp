@@ -10,6 +10,7 @@
 
 #include "harness/config/length_value.h"
 #include "harness/config/mixes.h"
+#include "harness/config/trace_columns.h"
 #include "harness/config/trace_path.h"
 
 namespace attnbench {
@@ -35,6 +36,10 @@ struct Word {
   std::string Spec::*member;
   std::vector<std::string> words;
 };
+/// Names of columns (trace_columns.h).
+struct Columns {
+  std::string Spec::*member;
+};
 
 /// The key that names the requests.
 enum class RequestsBy { kMix, kTrace };
@@ -48,7 +53,7 @@ struct Refusal {
 /// A key of the mapping. `mix`, `trace`, `step` and `seed` have forms of their own.
 struct ServingKey {
   const char* name;
-  std::variant<Whole, Real, Flag, Word> kind;
+  std::variant<Whole, Real, Flag, Word, Columns> kind;
   const char* doc;
   std::optional<Refusal> refusal = std::nullopt;
 
@@ -71,6 +76,9 @@ const std::vector<ServingKey>& serving_keys() {
       {"skip_bad", Flag{&Spec::skip_bad},
        "`trace`: lines that are wrong, or do not fit the cache, are left out and counted; `false`: they are an error",
        Refusal{RequestsBy::kMix, "stands beside 'mix', which has no lines; drop it"}},
+      {"columns", Columns{&Spec::columns},
+       "`trace`: names of columns that differ from those of its form: `\"arrival=arrived_at,prompt=num_prefill_tokens\"`",
+       Refusal{RequestsBy::kMix, "stands beside 'mix', which has no columns; drop it"}},
       {"step_ms", Real{&Spec::step_ms, 0, 1e6}, "time of a step without its tokens, for `rate` and `trace`"},
       {"token_us", Real{&Spec::token_us, 0, 1e6},
        "time that each query token adds to its step, for `rate` and `trace`"},
@@ -156,6 +164,11 @@ void read_value(const Field& field, const ServingKey& key, Spec& spec) {
           spec.*k.member = *value;
         } else if constexpr (std::is_same_v<Kind, Flag>) {
           spec.*k.member = read_bool(field);
+        } else if constexpr (std::is_same_v<Kind, Columns>) {
+          TraceColumns columns;
+          const std::string wrong = read_trace_columns(read_string(field), columns);
+          if (!wrong.empty()) field.fail(wrong);
+          spec.*k.member = read_string(field);
         } else {
           const std::string word = read_string(field);
           if (std::find(k.words.begin(), k.words.end(), word) == k.words.end())
@@ -167,6 +180,11 @@ void read_value(const Field& field, const ServingKey& key, Spec& spec) {
 }
 
 std::string value_text(const ServingKey& key, const Spec& spec) {
+  const auto* columns = std::get_if<Columns>(&key.kind);
+  if (columns != nullptr) {
+    const std::string& text = spec.*columns->member;
+    return text.empty() ? text : trace_path_text(text);
+  }
   return std::visit([&](const auto& k) { return fmt::format("{}", spec.*k.member); }, key.kind);
 }
 
@@ -183,6 +201,8 @@ Json value_schema(const ServingKey& key) {
           return {{"type", "number"}, {"minimum", k.lo}, {"maximum", k.hi}};
         } else if constexpr (std::is_same_v<Kind, Flag>) {
           return {{"type", "boolean"}};
+        } else if constexpr (std::is_same_v<Kind, Columns>) {
+          return {{"type", "string"}, {"pattern", "^(arrival|prompt|output|prefix)=."}};
         } else {
           return {{"enum", k.words}};
         }
@@ -196,6 +216,8 @@ std::string values_text(const ServingKey& key) {
         using Kind = std::decay_t<decltype(k)>;
         if constexpr (std::is_same_v<Kind, Flag>) {
           return "`true`, `false`";
+        } else if constexpr (std::is_same_v<Kind, Columns>) {
+          return "`PART=NAME,...`";
         } else if constexpr (std::is_same_v<Kind, Word>) {
           std::string text;
           for (const std::string& word : k.words)

@@ -36,7 +36,8 @@ std::string read_trace_path(const Field& field) {
 
 std::string trace_name(const std::string& path) {
   std::string name;
-  for (const char c : std::filesystem::path(path).stem().string()) {
+  const std::filesystem::path file(path);
+  for (const char c : (file.extension() == ".gz" ? file.stem() : file).stem().string()) {
     if (is_of_ids(c)) {
       name += c;
     } else if (!name.ends_with('_')) {

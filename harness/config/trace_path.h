@@ -11,7 +11,7 @@ namespace attnbench {
 /// the current folder. The file is not opened. Errors: ConfigError, if there is no regular file: others may never end.
 std::string read_trace_path(const Field& field);
 
-/// "my_trace": the file's stem, with one '_' for each run of characters that ids do not have; at most 40 characters.
+/// "my_trace": the stem of the file, packed (.gz) or not, with one '_' for each run of characters that ids do not have; at most 40 characters.
 std::string trace_name(const std::string& path);
 
 /// The path as a word of a flow mapping, in quotes if it needs them.

@@ -42,7 +42,7 @@ class Server {
     return *step;
   }
   int64_t output_tokens() const { return scheduler_.totals().output_tokens; }
-  std::string skipped() const { return requests_.trace() ? requests_.trace()->skipped_text() : ""; }
+  std::string note() const { return requests_.trace() ? requests_.trace()->note() : ""; }
 
  private:
   [[noreturn]] void fail_short() const {
@@ -183,7 +183,7 @@ Replay replay_steps(const ServingSpec& spec, int32_t block_size) {
       work.push_back(attention_work(seqs));
     }
     output_tokens += server.output_tokens();
-    replay.skipped = server.skipped();
+    replay.note = server.note();
   }
   std::vector<ReplayedStep>& steps = replay.steps;
   for (ServedStep& s : choose(spec, work)) {

@@ -34,7 +34,7 @@ std::vector<Stratum> draw_steps(const std::vector<double>& work, int64_t count, 
 
 struct Replay {
   std::vector<ReplayedStep> steps;  ///< the chosen ones, in the order of the picks
-  std::string skipped;              ///< lines of the trace that were left out, in words; empty: none
+  std::string note;                 ///< what the trace has and the replay leaves out; empty: nothing
 };
 
 /// The steps that `spec` chooses, with blocks of `block_size` tokens. A trace is read three times, in constant memory.

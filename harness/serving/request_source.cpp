@@ -1,6 +1,7 @@
 #include "harness/serving/request_source.h"
 
 #include "harness/config/mixes.h"
+#include "harness/config/trace_columns.h"
 
 namespace attnbench {
 
@@ -16,6 +17,7 @@ RequestSource::RequestSource(const ServingSpec& spec, int32_t block_size, const 
   options.cache_tokens = spec.cache_tokens;
   options.prompt_tokens = spec.chunked_prefill ? 0 : spec.token_budget;
   options.speed_up = spec.speed_up;
+  if (!spec.columns.empty()) read_trace_columns(spec.columns, options.columns);
   trace_.emplace(spec.trace, options);
 }
 

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <zlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -16,13 +18,18 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-struct Descriptor {
-  int fd;
-  explicit Descriptor(int opened) : fd(opened) {}
-  ~Descriptor() { close(fd); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+/// Closes the file when it goes. zlib hands out the bytes of a file that gzip has not packed as they are.
+struct CloseGz {
+  void operator()(gzFile file) const { gzclose_r(file); }
 };
+
+[[noreturn]] void fail_to_read(const std::string& path, gzFile file) {
+  int code = Z_OK;
+  const std::string what = gzerror(file, &code);
+  const bool of_system = code == Z_ERRNO;
+  throw BadTraceError(fmt::format("{}: error: cannot read: {}", path,
+                                  of_system ? std::strerror(errno) : what + "; unpack it with gzip -d"));
+}
 
 }  // namespace
 
@@ -30,16 +37,30 @@ ReadBytes read_from_file(const std::string& path) {
   if (const std::string why = why_no_file(path, "a file of requests"); !why.empty())
     throw BadTraceError(fmt::format("{}: error: {} (attnbench trace --help)", path, why));
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
+  const gzFile opened = fd < 0 ? nullptr : gzdopen(fd, "r");
+  if (opened == nullptr) {
+    const int code = errno;
+    if (fd >= 0) close(fd);
     throw BadTraceError(
         fmt::format("{}: error: cannot open: {}; give a file of requests (attnbench trace --help)", path,
-                    std::strerror(errno)));
-  return [path, file = std::make_shared<const Descriptor>(fd)](char* to, std::size_t size) {
+                    std::strerror(code)));
+  }
+  constexpr unsigned kBuffer = 1 << 17;
+  gzbuffer(opened, kBuffer);
+  const std::shared_ptr<gzFile_s> file(opened, CloseGz{});
+  return [path, file](char* to, std::size_t size) {
+    constexpr std::size_t kMost = std::size_t{1} << 30;
     while (true) {
-      const ssize_t got = read(file->fd, to, size);
-      if (got >= 0) return static_cast<std::size_t>(got);
-      if (errno == EINTR) continue;
-      throw BadTraceError(fmt::format("{}: error: cannot read: {}", path, std::strerror(errno)));
+      const int got = gzread(file.get(), to, static_cast<unsigned>(std::min(size, kMost)));
+      if (got > 0) return static_cast<std::size_t>(got);
+      if (got < 0 && errno == EINTR) {
+        gzclearerr(file.get());
+        continue;
+      }
+      int code = Z_OK;
+      gzerror(file.get(), &code);
+      if (got < 0 || code != Z_OK) fail_to_read(path, file.get());  // Z_BUF_ERROR: the file is cut off
+      return std::size_t{0};
     }
   };
 }

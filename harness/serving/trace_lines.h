@@ -22,10 +22,10 @@ class BadTraceError : public Error {
 /// Writes up to `size` bytes to `to` and returns their number; 0 at the end.
 using ReadBytes = std::function<std::size_t(char* to, std::size_t size)>;
 
-/// Reads the file at `path`. Throws BadTraceError if it cannot be opened or read.
+/// Reads the file at `path`; what gzip has packed is unpacked. Throws BadTraceError if it cannot be opened or read.
 ReadBytes read_from_file(const std::string& path);
 
-/// Tells files of other content apart: 8 hexadecimal digits of all bytes. Throws as read_from_file does.
+/// Tells files of other content apart: 8 hexadecimal digits of all bytes that read_from_file gives. Throws as read_from_file does.
 std::string file_digest(const std::string& path);
 
 struct TextLine {

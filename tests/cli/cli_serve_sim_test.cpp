@@ -9,7 +9,9 @@
 namespace attnbench::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Outcome simulated(const Scratch& scratch, std::vector<std::string> options) {
   options.insert(options.begin(), "serve-sim");
@@ -80,6 +82,42 @@ TEST(CliServeSim, SimulatesATrace) {
   EXPECT_THAT(error_of({"sharegpt", "--speed-up", "2"}), HasSubstr("give --rate"));
   EXPECT_THAT(error_of({"sharegpt", "--skip-bad"}), HasSubstr("leave it out"));
   EXPECT_THAT(error_of({"./none.csv"}), HasSubstr("./none.csv: error: cannot open"));
+}
+
+TEST(CliServeSim, RatesIncludeIdleTime) {
+  const Scratch scratch;
+  const std::string file = scratch.path("sim.json");
+  const Outcome o = simulated(
+      scratch, {scratch.write("t.csv", "arrival,prompt,output\n0,100,10\n1000,100,10\n2000,100,10\n"),
+                "--json", file});
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("model time     2000 s, 0.4565 s of it busy"));
+  EXPECT_THAT(o.out, ContainsRegex("\nrates  .* 0.0015 requests/s"));
+  EXPECT_THAT(o.out, ContainsRegex("\nwhile busy  .* 6.571 requests/s"));
+  const auto written = nlohmann::json::parse(read_text(file));
+  EXPECT_NEAR(written.at("model_s").get<double>(), 2000.1522, 1e-3);
+  EXPECT_NEAR(written.at("busy_s").get<double>(), 0.4565, 1e-3);
+  const Outcome full = simulated(scratch, {"sharegpt", "--requests", "20"});
+  EXPECT_THAT(full.out, Not(HasSubstr("busy"))) << "all requests wait from the start";
+}
+
+TEST(CliServeSim, ReadsColumnsThatTheUserNames) {
+  const Scratch scratch;
+  const std::string trace = scratch.write("t.csv", "when,images,in,out\n0,2,100,10\n1,0,100,10\n");
+  const std::string columns = "arrival=when,prompt=in,output=out", file = scratch.path("t.json");
+  for (const char* command : {"serve-sim", "trace"}) {
+    const Outcome o = run_attnbench(scratch, {command, trace, "--columns", columns, "--json", file});
+    ASSERT_EQ(o.exit_code, 0) << o.err;
+    EXPECT_THAT(o.out, HasSubstr("2, 200 prompt and 20 output tokens"));
+    EXPECT_THAT(o.err, HasSubstr("columns not read: images"));
+    EXPECT_THAT(read_text(file), HasSubstr("columns not read: images"));
+    const Outcome wrong = run_attnbench(scratch, {command, trace, "--columns", "tokens=in"});
+    EXPECT_EQ(wrong.exit_code, 2);
+    EXPECT_THAT(wrong.err, HasSubstr("--columns: 'tokens=in' is no name of a column"));
+  }
+  const Outcome mix = simulated(scratch, {"sharegpt", "--columns", columns});
+  EXPECT_EQ(mix.exit_code, 2);
+  EXPECT_THAT(mix.err, HasSubstr("--columns is for traces"));
 }
 
 TEST(CliTrace, DescribesATrace) {

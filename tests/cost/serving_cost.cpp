@@ -137,7 +137,7 @@ std::string trace_text(TraceForm form) {
     case TraceForm::kPlain:
       text = "arrival,prompt,output,prefix\n";
       break;
-    case TraceForm::kMooncake:
+    default:
       break;
   }
   std::mt19937_64 rng(1);
@@ -154,7 +154,7 @@ std::string trace_text(TraceForm form) {
       case TraceForm::kPlain:
         text += fmt::format("{}.{:03},{},{},{}:512\n", i / 1000, i % 1000, prompt, output, i % 100);
         break;
-      case TraceForm::kMooncake:
+      default:
         text += fmt::format(R"({{"timestamp": {}, "input_length": {}, "output_length": {}, "hash_ids": [0)",
                             i * 3000, prompt, output);
         for (uint64_t piece = 1; piece * 512 < prompt; ++piece) text += fmt::format(", {}", i * 20 + piece);

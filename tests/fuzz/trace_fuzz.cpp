@@ -38,7 +38,6 @@ void parse_lines(const uint8_t* data, std::size_t size) {
         if (parser->has_header()) continue;
       }
       const TraceLine& t = parser->parse(text);
-      fuzz::require(t.time_ns >= 0, "a time is not negative");
       fuzz::require(t.prompt_tokens >= 1 && t.output_tokens >= 1, "lengths are positive");
       fuzz::require(t.prefix_tokens >= 0 && t.prefix_tokens <= t.prompt_tokens,
                     "a prefix is a part of its prompt");

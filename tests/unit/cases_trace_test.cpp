@@ -186,6 +186,23 @@ TEST_F(Traces, TheMappingOfACaseReproducesIt) {
   }
 }
 
+TEST_F(Traces, ColumnsOfTheUsersOwnAreReadAndPartOfTheMapping) {
+  const std::string plain = plain_trace();
+  write("own.csv", "sent,in,out,images\n" + without_header(plain));
+  const Expansion e =
+      expand_trace("trace: own.csv, columns: \"arrival=sent,prompt=in,output=out\"", ", step: 3");
+  ASSERT_EQ(e.cases.size(), 1u);
+  write("own.csv", plain);
+  EXPECT_EQ(expand_trace("trace: own.csv", ", step: 3").cases.at(0).params.seqs, e.cases[0].params.seqs);
+  write("own.csv", "sent,in,out,images\n" + without_header(plain));
+  const Expansion again = expand(parse_inline_case(case_yaml(e.cases[0].params, e.cases[0].batch)));
+  EXPECT_EQ(again.cases.at(0).id, e.cases[0].id);
+  EXPECT_THAT(e.notes, ElementsAre(HasSubstr("note: columns not read: images")));
+  EXPECT_THAT(error_of("trace: own.csv, columns: tokens=in"),
+              HasSubstr("'tokens=in' is no name of a column"));
+  EXPECT_THAT(error_of("mix: sharegpt, columns: prompt=in"), HasSubstr("which has no columns; drop it"));
+}
+
 TEST_F(Traces, NamesAreSafeForIds) {
   write("My chat-served: \xc3\xa4 v2.1.csv", plain_trace());
   EXPECT_THAT(expand_trace("trace: \"My chat-served: \xc3\xa4 v2.1.csv\"").cases.at(0).id,
