@@ -167,6 +167,12 @@ void CaseOptions::add(CLI::App& command) {
       ->type_name("REGEX");
 }
 
+int Cases::exit_code() const {
+  const bool whole =
+      std::all_of(traces.begin(), traces.end(), [](const auto& t) { return t.errors.empty(); });
+  return whole ? 0 : kExitUsage;
+}
+
 Checks checks_of(const std::vector<std::string>& words) {
   const auto asked = [&](const char* word) {
     return std::find(words.begin(), words.end(), word) != words.end();

@@ -39,6 +39,9 @@ struct Cases {
   int64_t filtered = 0;
   std::string filter_note;              ///< where --filter drops them all: what it looks in, with an example
   std::vector<FlashinferTrace> traces;  ///< folders among the configurations; their cases are in `cases`, too
+
+  /// kExitUsage if a part of a folder cannot be read, else 0: for the command to end with, unless worse happens.
+  int exit_code() const;
 };
 
 /// The kernels of --kernel, or if none is named that of --case "id/kernel". Throws UsageError if they contradict.

@@ -428,7 +428,10 @@ int gate(GateOptions o, const Program& program) {
   check_paths(o);
   choose_kernels_of_plugins(o, program);
   say_if_busy_for_later(o, program);
-  say_duplicates(load_cases(o.cases));  // the runs do not: each would say the same
+  const Cases cases = load_cases(o.cases);
+  if (cases.exit_code() != 0)
+    throw UsageError("a gate compares whole traces; mend or remove the files named above");
+  say_duplicates(cases);  // the runs do not: each would say the same
   const std::optional<GateOptions> other =
       o.against_plugin.empty() ? std::nullopt : std::optional(with_other_plugin(o, program));
   const Side fresh{"new", program_file(), run_arguments(o, o.kernels)};

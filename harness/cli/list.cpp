@@ -22,6 +22,7 @@
 #include "harness/config/mixes.h"
 #include "harness/config/models.h"
 #include "harness/config/sweep_file.h"
+#include "harness/record/exit_code.h"
 #include "harness/record/text.h"
 #include "harness/run/launcher.h"
 #include "harness/session/estimate.h"
@@ -246,7 +247,7 @@ int list(const ListOptions& o, const Program& program) {
     std::cerr << fmt::format("note: this program has no {} kernel{} for them\n", device_kind_name(kind),
                              outlook.kernels.empty() ? "" : " of the chosen names");
   print_cover(cases.cover, false);
-  return cases.cases.empty() ? 6 : 0;
+  return worse_exit_code(cases.cases.empty() ? 6 : 0, cases.exit_code());
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
     std::cerr << fmt::format("nothing to run: {} on {} takes the op of none of the {}\n",
                              fmt::join(o.kernels, ", "), o.device, counted(std::ssize(cases.cases), "case"));
   }
-  return worse_exit_code(exit_code_of(records), lost.empty() ? 0 : 5);
+  return worse_exit_code(worse_exit_code(exit_code_of(records), lost.empty() ? 0 : 5), cases.exit_code());
 }
 
 /// Refuses options that contradict each other.
@@ -391,7 +391,7 @@ int run(const RunOptions& given, const Program& program) {
     const auto whole = plan(device->info());
     std::vector<WorkItem> work = shard_of(whole, device->info().kind, shard, shards);
     if (o.last_failed) work = failed_last_time(work, o, cases, program.plugins);
-    return dry_run(work, device->info(), options);
+    return worse_exit_code(dry_run(work, device->info(), options), cases.exit_code());
   }
   // Where nothing is timed, waiting threads sleep and leave the cores to the machine's other work. Timed kernels
   // keep the runtime's default: threads that must wake up first would lengthen their times.

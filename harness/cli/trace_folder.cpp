@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "harness/cli/common.h"
@@ -24,6 +25,13 @@ FlashinferTrace load_trace(const std::string& path, uint64_t seed) {
   std::cerr << fmt::format("{}: {} of a FlashInfer trace make {}\n", path,
                            counted(std::ssize(trace.workloads), "workload"),
                            counted(std::ssize(trace.cases), "case"));
+  constexpr std::size_t kMostErrors = 20;
+  const std::size_t shown = std::min(kMostErrors, trace.errors.size());
+  for (std::size_t i = 0; i < shown; ++i) std::cerr << trace.errors[i] << '\n';
+  if (!trace.errors.empty()) {
+    std::cerr << fmt::format("{}: error: {} of the trace cannot be read ({} above); the rest is taken\n",
+                             path, counted(std::ssize(trace.errors), "part"), shown);
+  }
   for (const auto& [reason, count] : trace.skipped) {
     std::cerr << error_line(fmt::format("{}: {} skipped: {}", path, counted(count, "workload"), reason))
               << "\n";

@@ -63,10 +63,10 @@ Json evaluation_of(const Record& r, const char* status, const RunContext& contex
   e["correctness"] = nullptr;
   e["performance"] = nullptr;
   if (r.status == Status::kPass || r.status == Status::kFail) {
-    const Verdict none;
-    const Verdict& v = r.check ? *r.check : none;
-    e["correctness"] = {{"max_relative_error", error_number(v.max_rel)},
-                        {"max_absolute_error", error_number(v.max_abs)}};
+    // Where the check failed before it compared a row, or was off, no error is known.
+    const bool known = r.check && (r.check->pass || r.check->rows > 0);
+    e["correctness"] = {{"max_relative_error", error_number(known ? r.check->max_rel : NAN)},
+                        {"max_absolute_error", error_number(known ? r.check->max_abs : NAN)}};
   }
   if (r.status == Status::kPass && r.time) {
     // The schema's 0 stands for what was not measured: attnbench does not time the definition's own code.

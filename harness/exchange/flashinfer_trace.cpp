@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <unordered_set>
 
 #include "harness/exchange/safetensors.h"
+#include "harness/exchange/trace_definition.h"
 #include "harness/exchange/trace_json.h"
 #include "harness/record/text.h"
 
@@ -20,137 +22,67 @@ namespace attnbench {
 namespace {
 
 using Json = trace::Json;
+using trace::Definition;
 using trace::parse_json;
+using trace::Skipped;
 using trace::Source;
+using trace::TraceMask;
 using trace::Value;
 namespace fs = std::filesystem;
 
-/// A workload that is left out; what() is the reason by which it is counted.
-struct Skipped : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// What attnbench knows of an op type.
-struct OpType {
-  const char* name;
-  std::vector<std::string> constants;  ///< axes that must be constant
-  std::vector<std::string> axes;       ///< other axes
-  std::vector<std::string> inputs;
-};
-
-const std::vector<OpType>& op_types() {
-  static const std::vector<OpType> types = {
-      {"gqa_paged",
-       {"num_qo_heads", "num_kv_heads", "head_dim", "page_size"},
-       {"total_q", "batch_size", "num_pages", "len_indptr", "num_kv_indices"},
-       {"q", "k_cache", "v_cache", "qo_indptr", "kv_indptr", "kv_indices", "kv_last_page_len", "sm_scale"}},
-      {"gqa_ragged",
-       {"num_qo_heads", "num_kv_heads", "head_dim"},
-       {"total_q", "total_kv", "len_indptr"},
-       {"q", "k", "v", "qo_indptr", "kv_indptr", "sm_scale"}},
-      {"mla_paged",
-       {"num_qo_heads", "head_dim_ckv", "head_dim_kpe", "page_size"},
-       {"total_q", "batch_size", "num_pages", "len_indptr", "num_kv_indices"},
-       {"q_nope", "q_pe", "ckv_cache", "kpe_cache", "qo_indptr", "kv_indptr", "kv_indices",
-        "kv_last_page_len", "sm_scale"}},
-  };
-  return types;
-}
-
-bool holds(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-struct Definition {
-  std::string why_skipped;  ///< empty: attnbench knows all of it
-  const OpType* op = nullptr;
-  std::map<std::string, int64_t> constants;
-  std::string dtype;  ///< "bf16"
-  bool paged = false, mla = false, prefill = false, causal = false, hnd = false;
-
-  int64_t constant(const char* name) const { return constants.at(name); }
-};
-
-/// The type that all tensors of numbers have, by its name in cases.
-std::string dtype_of(const Value& inputs) {
-  std::set<std::string> types;
-  for (const auto& [name, spec] : inputs.object().items()) {
-    const std::string& type = inputs.at(name).at("dtype").text();
-    if (name != "sm_scale" && !type.starts_with("int")) types.insert(type);
-  }
-  const std::map<std::string, std::string> known = {
-      {"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}};
-  if (types.size() != 1) throw Skipped("q, K and V have different dtypes");
-  const auto found = known.find(*types.begin());
-  if (found == known.end()) throw Skipped(fmt::format("dtype {}", one_line(*types.begin())));
-  return found->second;
-}
-
-/// Throws Skipped.
-void read_definition(const Value& root, const std::string& name, Definition& d) {
-  const std::string& op_type = root.at("op_type").text();
-  for (const OpType& t : op_types()) {
-    if (op_type == t.name) d.op = &t;
-  }
-  if (d.op == nullptr) throw Skipped(fmt::format("op_type {}", one_line(op_type)));
-  const Value axes = root.at("axes");
-  for (const auto& [axis, spec] : axes.object().items()) {
-    if (!holds(d.op->constants, axis) && !holds(d.op->axes, axis)) {
-      throw Skipped(fmt::format("{} with the axis {}", op_type, one_line(axis)));
-    }
-    const Value value = axes.at(axis);
-    if (value.at("type").text() == "const") d.constants[axis] = value.at("value").count();
-  }
-  for (const std::string& axis : d.op->constants) {
-    if (d.constants.count(axis) == 0)
-      axes.at(axis).fail("a constant axis is required: {\"type\": \"const\", \"value\": N}");
-  }
-  const Value inputs = root.at("inputs");
-  for (const auto& [input, spec] : inputs.object().items()) {
-    if (!holds(d.op->inputs, input))
-      throw Skipped(fmt::format("{} with the input {}", op_type, one_line(input)));
-  }
-  d.dtype = dtype_of(inputs);
-  d.mla = op_type == "mla_paged";
-  d.paged = op_type != "gqa_ragged";
-  d.prefill = inputs.has("qo_indptr");
-  d.causal = d.prefill && name.find("causal") != std::string::npos;
-  if (op_type == "gqa_paged") {
-    const std::vector<std::string> shape = inputs.at("k_cache").at("shape").texts();
-    const std::vector<std::string> nhd = {"num_pages", "page_size", "num_kv_heads", "head_dim"};
-    const std::vector<std::string> hnd = {"num_pages", "num_kv_heads", "page_size", "head_dim"};
-    if (shape != nhd && shape != hnd) throw Skipped("k_cache of another shape");
-    d.hnd = shape == hnd;
-  }
-}
-
-/// Files of a folder with this ending, in a fixed order.
-std::vector<std::string> files_in(const fs::path& dir, const char* ending) {
+/// Files of a folder with this ending, in a fixed order. What cannot be read is added to `errors`.
+std::vector<std::string> files_in(const fs::path& dir, const char* ending, std::vector<std::string>& errors) {
   std::vector<std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
-    if (entry.is_regular_file() && entry.path().extension() == ending) files.push_back(entry.path().string());
+  std::error_code ec;
+  const auto note = [&](const fs::path& path, const std::string& what) {
+    errors.push_back(
+        fmt::format("{}: error: cannot read: {}; mend or remove it", one_line(path.string()), what));
+  };
+  fs::recursive_directory_iterator at(dir, ec);
+  for (; !ec && at != fs::recursive_directory_iterator(); at.increment(ec)) {
+    if (at->path().extension() != ending) continue;
+    std::error_code of_file;
+    if (fs::is_regular_file(at->status(of_file))) {
+      files.push_back(at->path().string());
+    } else if (!fs::is_directory(at->status(of_file))) {
+      note(at->path(), of_file ? of_file.message() : "it is no regular file");
+    }
   }
+  if (ec) note(dir, ec.message());
   std::sort(files.begin(), files.end());
   return files;
 }
 
-std::map<std::string, Definition> read_definitions(const fs::path& dir) {
+/// Opens a file. Throws TraceError.
+std::ifstream open_text(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in)
+    throw TraceError(
+        fmt::format("{}: error: cannot read: {}; mend or remove it", one_line(file), std::strerror(errno)));
+  return in;
+}
+
+std::map<std::string, Definition> read_definitions(const fs::path& dir, std::vector<std::string>& errors) {
   std::map<std::string, Definition> out;
-  for (const std::string& file : files_in(dir, ".json")) {
-    const Source source{file};
-    std::ostringstream text;
-    text << std::ifstream(file, std::ios::binary).rdbuf();
-    const Json json = parse_json(text.str(), source);
-    const Value root(source, "", json);
-    const std::string& name = root.at("name").text();
-    Definition d;
+  for (const std::string& file : files_in(dir, ".json", errors)) {
     try {
-      read_definition(root, name, d);
-    } catch (const Skipped& why) {
-      d.why_skipped = why.what();
-    }
-    if (!out.emplace(name, std::move(d)).second) {
-      root.at("name").fail(fmt::format("another file defines '{}' too", one_line(name)));
+      const Source source{file};
+      std::ostringstream text;
+      text << open_text(file).rdbuf();
+      const Json json = parse_json(text.str(), source);
+      const Value root(source, "", json);
+      const std::string& name = root.at("name").text();
+      Definition d;
+      try {
+        trace::read_definition(root, d);
+      } catch (const Skipped& why) {
+        d.why_skipped = why.what();
+      }
+      if (!out.emplace(name, std::move(d)).second) {
+        root.at("name").fail(fmt::format("another file defines '{}' too", one_line(name)));
+      }
+    } catch (const TraceError& e) {
+      errors.emplace_back(e.what());
     }
   }
   return out;
@@ -164,6 +96,15 @@ class WorkloadReader {
   /// The case of a workload. Throws Skipped.
   Case read(const Source& source, const Value& workload, const std::string& name, const Definition& d) {
     const Value inputs = workload.at("inputs");
+    for (const auto& [input, value] : inputs.object().items()) {
+      if (!value.is_null() && !d.op->knows_input(input))
+        throw Skipped(fmt::format("{} with the input {}", d.op->name, one_line(input)));
+    }
+    for (const char* input : {"qo_indptr", "kv_indptr", "kv_indices"}) {
+      const bool needed = d.prefill || input != std::string("qo_indptr");
+      if (needed && d.op->knows_input(input) && d.optional.count(input) > 0 && !inputs.has(input))
+        throw Skipped(fmt::format("{} is not bound: lengths and pages are unknown", input));
+    }
     std::vector<int64_t> kv = indptr(inputs, "kv_indptr");
     const std::size_t batch = kv.size() - 1;
     std::vector<int64_t> qo(kv.size());
@@ -183,7 +124,14 @@ class WorkloadReader {
       ids = pages(inputs, kv);
       lengths_of_pages(inputs, d.constant("page_size"), k_lens);
     }
-    const std::string mapping = mapping_of(d, inputs.at("sm_scale").at("value").number(), qo, k_lens);
+    if (d.mask == TraceMask::kTopLeft) {
+      for (std::size_t b = 0; b < batch; ++b) {
+        if (qo[b + 1] - qo[b] != k_lens[b])
+          throw Skipped(
+              "a causal mask from the top left, on a sequence with other numbers of queries and keys");
+      }
+    }
+    const std::string mapping = mapping_of(d, scale_of(inputs, d), qo, k_lens);
     try {
       Expansion e = expand(parse_inline_case(mapping, {}, seed_));
       Case c = std::move(e.cases.at(0));
@@ -195,6 +143,9 @@ class WorkloadReader {
       source.fail("workload", one_line(e.what()));
     }
   }
+
+  /// Whether no earlier case has its id.
+  bool is_new(const Case& c) { return seen_.insert(c.id).second; }
 
  private:
   static void check_axes(const Value& axes, const std::map<std::string, int64_t>& expected) {
@@ -285,19 +236,27 @@ class WorkloadReader {
     }
   }
 
+  /// The softmax scale; not bound: FlashInfer's default, which MLA has none of.
+  static double scale_of(const Value& inputs, const Definition& d) {
+    if (d.optional.count("sm_scale") == 0 || inputs.has("sm_scale"))
+      return inputs.at("sm_scale").at("value").number();
+    if (d.mla) throw Skipped("sm_scale is not bound, and the heads before absorption are unknown");
+    return 1 / std::sqrt(static_cast<double>(d.constant("head_dim")));
+  }
+
   static std::string mapping_of(const Definition& d, double scale, const std::vector<int64_t>& qo,
                                 const std::vector<int64_t>& k_lens) {
+    const bool causal = d.mask != TraceMask::kNone;
     std::string batch;
     bool short_kv = false;
     for (std::size_t b = 0, end = 0; b < k_lens.size(); b = end) {
       const int64_t q = qo[b + 1] - qo[b];
       while (end < k_lens.size() && qo[end + 1] - qo[end] == q && k_lens[end] == k_lens[b]) ++end;
       batch += fmt::format("{}{}q{}s{}", batch.empty() ? "" : "_", end - b, q, k_lens[b]);
-      short_kv = short_kv || (d.causal && q > k_lens[b]);
+      short_kv = short_kv || (causal && q > k_lens[b]);
     }
-    std::string text =
-        fmt::format("{{op: attention, dtype: {}, softmax_scale: {}, mask: {}, batch: {}", d.dtype, scale,
-                    d.causal ? "causal" : "none", batch.empty() ? "0q0" : batch);
+    std::string text = fmt::format("{{op: attention, dtype: {}, softmax_scale: {}, mask: {}, batch: {}",
+                                   d.dtype, scale, causal ? "causal" : "none", batch.empty() ? "0q0" : batch);
     if (short_kv) text += ", allow_short_kv: true";
     text += d.paged ? fmt::format(", kv: paged, block_size: {}, kv_layout: {}", d.constant("page_size"),
                                   d.hnd ? "hnd" : "nhd")
@@ -315,9 +274,38 @@ class WorkloadReader {
 
   fs::path root_;
   uint64_t seed_;
+  std::unordered_set<std::string> seen_;  ///< ids of cases
   std::string open_path_;
   std::optional<SafetensorsFile> file_;  ///< the last one: a workload's tensors are in one file
 };
+
+/// Adds the workloads of a file. Throws TraceError if it cannot be opened.
+void read_workloads(const std::string& file, const std::map<std::string, Definition>& definitions,
+                    WorkloadReader& reader, FlashinferTrace& trace) {
+  Source source{file};
+  std::ifstream in = open_text(file);
+  for (std::string line; std::getline(in, line);) {
+    ++source.line;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      const Json json = parse_json(line, source);
+      const Value root(source, "", json);
+      const std::string& name = root.at("definition").text();
+      const auto found = definitions.find(name);
+      if (found == definitions.end()) throw Skipped(fmt::format("definition {} is missing", one_line(name)));
+      if (!found->second.why_skipped.empty()) throw Skipped(found->second.why_skipped);
+      const Value workload = root.at("workload");
+      workload.at("uuid").text();
+      trace.cases.push_back(reader.read(source, workload, name, found->second));
+      trace.workloads.push_back({name, workload.object().dump(), trace.cases.back().id});
+      if (!reader.is_new(trace.cases.back())) trace.cases.pop_back();
+    } catch (const Skipped& why) {
+      ++trace.skipped[why.what()];
+    } catch (const TraceError& e) {
+      trace.errors.emplace_back(e.what());
+    }
+  }
+}
 
 }  // namespace
 
@@ -328,32 +316,14 @@ bool is_flashinfer_trace(const std::string& path) {
 }
 
 FlashinferTrace read_flashinfer_trace(const std::string& dir, uint64_t seed) {
-  const std::map<std::string, Definition> definitions = read_definitions(fs::path(dir) / "definitions");
-  WorkloadReader reader(dir, seed);
   FlashinferTrace trace;
-  std::unordered_set<std::string> seen;
-  for (const std::string& file : files_in(fs::path(dir) / "workloads", ".jsonl")) {
-    std::ifstream in(file, std::ios::binary);
-    Source source{file};
-    for (std::string line; std::getline(in, line);) {
-      ++source.line;
-      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      const Json json = parse_json(line, source);
-      const Value root(source, "", json);
-      const std::string& name = root.at("definition").text();
-      const auto found = definitions.find(name);
-      try {
-        if (found == definitions.end())
-          throw Skipped(fmt::format("definition {} is missing", one_line(name)));
-        if (!found->second.why_skipped.empty()) throw Skipped(found->second.why_skipped);
-        const Value workload = root.at("workload");
-        workload.at("uuid").text();
-        Case c = reader.read(source, workload, name, found->second);
-        trace.workloads.push_back({name, workload.object().dump(), c.id});
-        if (seen.insert(c.id).second) trace.cases.push_back(std::move(c));
-      } catch (const Skipped& why) {
-        ++trace.skipped[why.what()];
-      }
+  const auto definitions = read_definitions(fs::path(dir) / "definitions", trace.errors);
+  WorkloadReader reader(dir, seed);
+  for (const std::string& file : files_in(fs::path(dir) / "workloads", ".jsonl", trace.errors)) {
+    try {
+      read_workloads(file, definitions, reader, trace);
+    } catch (const TraceError& e) {
+      trace.errors.emplace_back(e.what());
     }
   }
   return trace;

@@ -15,7 +15,7 @@
 
 namespace attnbench {
 
-/// A trace that cannot be read: "FILE:LINE: error: field 'workload.axes': ...".
+/// What cannot be read of a trace: "FILE:LINE: error: field 'workload.axes': ...".
 class TraceError : public Error {
  public:
   explicit TraceError(const std::string& what) : Error(what, kExitUsage, "") {}
@@ -31,13 +31,15 @@ struct FlashinferTrace {
   std::vector<Case> cases;               ///< distinct; workloads of equal lengths, pages and shapes share one
   std::vector<TraceWorkload> workloads;  ///< those that became cases, in the order of the files
   std::map<std::string, int64_t> skipped;  ///< how many workloads did not, by reason
+  std::vector<std::string>
+      errors;  ///< files and lines that cannot be read: "FILE:LINE: error: WHAT"; the rest is read
 };
 
 /// Whether the path is a folder with definitions/ and workloads/.
 bool is_flashinfer_trace(const std::string& path);
 
-/// Reads the trace. What attnbench does not know (op types, axes, inputs, types) is skipped with a reason; what
-/// contradicts the schema or itself is a TraceError.
+/// Reads the trace. What attnbench does not know (op types, axes, inputs, types) is skipped with a reason. A file or a
+/// line that cannot be read, or that contradicts the schema or itself, is one of the errors.
 FlashinferTrace read_flashinfer_trace(const std::string& dir, uint64_t seed);
 
 /// Results of a run, as lines of `{definition, workload, solution, evaluation}`.

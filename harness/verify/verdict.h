@@ -1,6 +1,7 @@
 // The verdict on a case's outputs.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -96,12 +97,12 @@ struct Verdict {
   double max_z = 0;       ///< limit kMaxZ
   double max_row_z2 = 0;  ///< largest mean of z^2 over the channels of a row, over its limit: 1 is the limit
   double rms_z = 0;
-  double slope = 0;        ///< weighted least-squares slope of (out - o) on o
-  double bias_se = 0;      ///< |slope| in standard errors
-  double max_abs = 0;      ///< largest |out - o|
-  double max_rel = 0;      ///< largest |out - o| / |o| over elements with |o| above sigma
-  double max_ulp = 0;      ///< largest |out - o| in units of the output type's last place at o
-  double lse_max_z = 0;    ///< limit kMaxZ
+  double slope = 0;      ///< weighted least-squares slope of (out - o) on o
+  double bias_se = 0;    ///< |slope| in standard errors
+  double max_abs = 0;    ///< largest |out - o|; NaN if a compared element is NaN, as max_rel and max_ulp are
+  double max_rel = 0;    ///< largest |out - o| / |o| over elements with |o| above sigma
+  double max_ulp = 0;    ///< largest |out - o| in units of the output type's last place at o
+  double lse_max_z = 0;  ///< limit kMaxZ
   double probs_max_z = 0;  ///< limit kMaxZ; 0 where no probabilities are returned
   WorstElement worst;
   std::optional<DeclaredTypes> numerics;    ///< what the kernel declares; nullopt: the op has no P
@@ -118,5 +119,8 @@ struct Verdict {
     failed_by.push_back(detector);
   }
 };
+
+/// The larger of two errors; NaN if one of them is NaN, which std::max would drop.
+inline double larger_error(double a, double b) { return a > b || std::isnan(a) ? a : b; }
 
 }  // namespace attnbench

@@ -145,9 +145,10 @@ class Judge {
           t.worst_abs_z = abs_z;
           t.v.worst = {id.seq, id.pos, id.head, c, got, o, sigma};
         }
-        t.v.max_abs = std::max(t.v.max_abs, std::abs(error));
-        t.v.max_ulp = std::max(t.v.max_ulp, std::abs(error) / model_.ulp(o));
-        if (std::abs(o) > sigma) t.v.max_rel = std::max(t.v.max_rel, std::abs(error / o));
+        t.v.max_abs = larger_error(t.v.max_abs, std::abs(error));
+        t.v.max_ulp = larger_error(t.v.max_ulp, std::abs(error) / model_.ulp(o));
+        if (std::abs(o) > sigma || std::isnan(got))
+          t.v.max_rel = larger_error(t.v.max_rel, std::abs(error / o));
       }
       // The row's slope xy / xx has the variance 1 / xx + common; its weight in the case's slope is the
       // inverse of that.
@@ -336,9 +337,9 @@ class Judge {
 
   void merge(const Totals& t) {
     totals_.v.rows += t.v.rows;
-    totals_.v.max_abs = std::max(totals_.v.max_abs, t.v.max_abs);
-    totals_.v.max_ulp = std::max(totals_.v.max_ulp, t.v.max_ulp);
-    totals_.v.max_rel = std::max(totals_.v.max_rel, t.v.max_rel);
+    totals_.v.max_abs = larger_error(totals_.v.max_abs, t.v.max_abs);
+    totals_.v.max_ulp = larger_error(totals_.v.max_ulp, t.v.max_ulp);
+    totals_.v.max_rel = larger_error(totals_.v.max_rel, t.v.max_rel);
     totals_.sum_z2 += t.sum_z2;
     totals_.elements += t.elements;
     totals_.sxx += t.sxx;

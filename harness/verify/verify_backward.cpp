@@ -64,9 +64,9 @@ struct GradTotals {
     wrong_xy += t.wrong_xy;
     wrong_yy += t.wrong_yy;
     sum_z2 += t.sum_z2;
-    max_abs = std::max(max_abs, t.max_abs);
-    max_rel = std::max(max_rel, t.max_rel);
-    max_ulp = std::max(max_ulp, t.max_ulp);
+    max_abs = larger_error(max_abs, t.max_abs);
+    max_rel = larger_error(max_rel, t.max_rel);
+    max_ulp = larger_error(max_ulp, t.max_ulp);
     sxx += t.sxx;
     sxy += t.sxy;
     of_one_pair += t.of_one_pair;
@@ -194,9 +194,9 @@ class BackwardJudge {
       v.rows += i < 2 ? t.rows : 0;  // rows of dk and dv are those of the same keys
       sum_z2 += t.sum_z2;
       elements += t.elements;
-      v.max_abs = std::max(v.max_abs, t.max_abs);
-      v.max_rel = std::max(v.max_rel, t.max_rel);
-      v.max_ulp = std::max(v.max_ulp, t.max_ulp);
+      v.max_abs = larger_error(v.max_abs, t.max_abs);
+      v.max_rel = larger_error(v.max_rel, t.max_rel);
+      v.max_ulp = larger_error(v.max_ulp, t.max_ulp);
       v.max_row_z2 = std::max(v.max_row_z2, t.worst_row);
       if (t.max_z > v.max_z) {
         v.max_z = t.max_z;
@@ -241,11 +241,11 @@ class BackwardJudge {
         t.max_z = abs_z;
         t.worst = {e.place.seq, e.place.pos, e.place.head, c, got, terms.value, sigma};
       }
-      t.max_abs = std::max(t.max_abs, std::abs(error));
-      if (!(std::abs(terms.value) > sigma))
+      t.max_abs = larger_error(t.max_abs, std::abs(error));
+      if (!(std::abs(terms.value) > sigma) && !std::isnan(error))
         continue;  // dS sums to 0: some gradients are what roundings leave
-      t.max_ulp = std::max(t.max_ulp, std::abs(error) / model_.ulp(terms.value));
-      t.max_rel = std::max(t.max_rel, std::abs(error / terms.value));
+      t.max_ulp = larger_error(t.max_ulp, std::abs(error) / model_.ulp(terms.value));
+      t.max_rel = larger_error(t.max_rel, std::abs(error / terms.value));
     }
     rounding /= g.dim;
     common /= g.dim;

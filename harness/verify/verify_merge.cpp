@@ -158,9 +158,9 @@ class MergeJudge {
         v_.max_z = abs_z;
         v_.worst = {0, static_cast<int>(row), head, d, got, o, sigma};
       }
-      v_.max_abs = std::max(v_.max_abs, std::abs(error));
-      v_.max_ulp = std::max(v_.max_ulp, std::abs(error) / model_.ulp(o));
-      if (std::abs(o) > sigma) v_.max_rel = std::max(v_.max_rel, std::abs(error / o));
+      v_.max_abs = larger_error(v_.max_abs, std::abs(error));
+      v_.max_ulp = larger_error(v_.max_ulp, std::abs(error) / model_.ulp(o));
+      if (std::abs(o) > sigma || std::isnan(got)) v_.max_rel = larger_error(v_.max_rel, std::abs(error / o));
     }
     sum_z2_ += row_z2 * dim;
     elements_ += dim;

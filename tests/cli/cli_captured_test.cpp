@@ -80,6 +80,26 @@ TEST(CliTrace, AGivenTableGoesThroughExport) {
   EXPECT_THAT(read_records(scratch.dir() / "out").at(0)["id"].get<std::string>(), HasSubstr("-given"));
 }
 
+TEST(CliTrace, AFileThatCannotBeReadIsNamedAndTheOthersRun) {
+  const Scratch scratch;
+  std::filesystem::copy(source_path("tests/traces/flashinfer"), scratch.dir() / "trace",
+                        std::filesystem::copy_options::recursive);
+  scratch.write("trace/definitions/broken.json", "{");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"list", "trace"},
+        {"run", "trace", "--device", "cpu", "--no-time", "-q", "--out", "out"},
+        {"run", "trace", "--device", "cpu", "--dry-run"}}) {
+    const Outcome o = run_attnbench(scratch, command);
+    EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
+    EXPECT_THAT(o.err, AllOf(HasSubstr("trace/definitions/broken.json: error: no valid JSON"),
+                             HasSubstr("1 part of the trace cannot be read"), HasSubstr("make 5 cases")));
+  }
+  EXPECT_EQ(read_records(scratch.dir() / "out").size(), 5u);
+  const Outcome gate = run_attnbench(scratch, {"gate", "trace", "--against", "/bin/true", "--device", "cpu"});
+  EXPECT_EQ(gate.exit_code, 2);
+  EXPECT_THAT(gate.err, HasSubstr("a gate compares whole traces"));
+}
+
 TEST(CliTrace, MistakesAreExplained) {
   const Scratch scratch;
   std::filesystem::create_directory(scratch.dir() / "empty");

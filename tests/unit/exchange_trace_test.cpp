@@ -138,12 +138,8 @@ class ChangedTrace : public ::testing::Test {
     write_safetensors((dir_ / blob).string(), {}, tensors);
   }
   std::string error() const {
-    try {
-      read_flashinfer_trace(dir_.string(), 1);
-    } catch (const TraceError& e) {
-      return e.message();
-    }
-    return "no error";
+    const std::vector<std::string> errors = read_flashinfer_trace(dir_.string(), 1).errors;
+    return errors.empty() ? "no error" : errors.front();
   }
   std::map<std::string, int64_t> skipped() const { return read_flashinfer_trace(dir_.string(), 1).skipped; }
 
@@ -169,6 +165,107 @@ TEST_F(ChangedTrace, WhatIsUnknownIsSkippedWithItsCount) {
                            {"kv_indptr is random: lengths and pages are unknown", 1},
                            {"op_type rmsnorm", 1},
                        }));
+}
+
+/// The mask that the words and the code of a definition make, or why there is none.
+TEST_F(ChangedTrace, MasksFollowFromWhatDefinitionsSay) {
+  const auto mask = [&](const json& description, const std::string& reference,
+                        const char* name = "prefill_h8") {
+    fs::remove_all(dir_ / "definitions" / "gqa_ragged");
+    fs::copy(kTrace + "/definitions/gqa_ragged", dir_ / "definitions" / "gqa_ragged");
+    change_definition(ragged_, [&](json& j) {
+      j["name"] = name;
+      j["description"] = description;
+      j["reference"] = reference;
+    });
+    change_workload(ragged_, [&](json&, json& j) { j["definition"] = name; });
+    const FlashinferTrace trace = read_flashinfer_trace(dir_.string(), 1);
+    for (const Case& c : trace.cases) {
+      if (c.sweep == name) return std::string(c.params.causal ? "causal" : "none");
+    }
+    for (const auto& [reason, n] : trace.skipped) {
+      if (reason.find("op_type") == reason.npos) return reason;
+    }
+    return std::string("nothing");
+  };
+  const std::string stub = "def run(*inputs):\n    raise NotImplementedError\n";
+  // The first lines of FlashInfer's own reference: no word of it says causal.
+  const std::string bound =
+      "        delta = num_kv_tokens - num_q_tokens\n        for q_idx in range(num_q_tokens):\n"
+      "            max_kv = min(q_idx + 1 + delta, num_kv_tokens)\n";
+  EXPECT_EQ(mask("Prefill, causal. Attention over packed keys", stub), "causal");
+  EXPECT_EQ(mask("Batched GQA prefill (causal) with contiguous K/V tensors", stub), "causal");
+  EXPECT_EQ(mask("Attention", "def run(*x):\n    \"\"\"softmax(q k^T, bottom-right causal mask) v\"\"\"\n"),
+            "causal");
+  EXPECT_EQ(mask(nullptr, bound), "causal");
+  EXPECT_EQ(mask(nullptr, "causal_mask = torch.arange(n) > query_abs_pos\n"), "causal");
+  EXPECT_EQ(mask("Prefill, non-causal", stub), "none");
+  EXPECT_EQ(mask("Prefill without a causal mask", stub), "none");
+  EXPECT_EQ(mask("Bidirectional attention", stub), "none");
+  EXPECT_EQ(mask("Attention", "wrapper.plan(qo_indptr, kv_indptr, causal=False)\n"), "none");
+  EXPECT_EQ(mask("Prefill, non-causal", stub, "gqa_ragged_prefill_causal_h8"), "none")
+      << "a name decides nothing";
+  const std::string unknown =
+      "the mask is unknown: neither description nor reference of the definition says it; write "
+      "'causal' or 'no mask' into its description";
+  EXPECT_EQ(mask("Attention over packed keys", stub, "gqa_ragged_prefill_causal_h8"), unknown);
+  EXPECT_EQ(mask("Attention with an optional causal mask", "if causal:\n    pass\n"), unknown);
+  EXPECT_THAT(mask("Prefill, causal", "# non-causal\n"),
+              HasSubstr("contradict each other on the causal mask"));
+  EXPECT_THAT(mask("Causal prefill with a sliding window of 128", bound),
+              HasSubstr("names a mask that is not read"));
+  EXPECT_EQ(mask("Causal prefill, no sliding window", bound), "causal");
+  // One sequence has 4 queries on 32 keys.
+  EXPECT_THAT(mask(nullptr, "scaled_dot_product_attention(q, k, v, is_causal=True)\n"),
+              HasSubstr("a causal mask from the top left"));
+}
+
+/// Definitions as FlashInfer dumps them: inputs of plan() are optional and of unknown type.
+TEST_F(ChangedTrace, OptionalInputsThatAreNotBoundRefuseNoCase) {
+  const std::string mla = "mla_paged_decode_h4_ckv512_kpe64_ps1";
+  change_definition(mla, [](json& j) {
+    j["axes"]["ckv_scale_groups"] = {{"type", "var"}};
+    j["inputs"]["ckv_scale_arr"] = {{"shape", {"num_pages", "page_size", "ckv_scale_groups"}},
+                                    {"dtype", "float8_e4m3fn"},
+                                    {"optional", true}};
+    j["inputs"]["return_lse"] = {{"shape", nullptr}, {"dtype", "int32"}, {"optional", true}};
+    for (const char* index : {"kv_indptr", "kv_indices"})
+      j["inputs"][index].update({{"dtype", "unknown"}, {"optional", true}});
+  });
+  const std::map<std::string, int64_t> only_rmsnorm = {{"op_type rmsnorm", 1}};
+  EXPECT_EQ(skipped(), only_rmsnorm);
+  change_workload(mla, [](json& w, json&) {
+    w["inputs"]["return_lse"] = {{"type", "scalar"}, {"value", 1}};
+    w["inputs"]["ckv_scale_arr"] = nullptr;
+    w["axes"]["ckv_scale_groups"] = 1;
+  });
+  EXPECT_EQ(skipped(), only_rmsnorm);
+  change_workload(mla, [](json& w, json&) { w["inputs"]["ckv_scale_arr"] = {{"type", "random"}}; });
+  EXPECT_EQ(skipped().count("mla_paged with the input ckv_scale_arr"), 1u);
+  // FlashInfer's default scale is 1/sqrt(head_dim); an index tensor has no default.
+  change_definition(decode_, [](json& j) {
+    j["inputs"]["sm_scale"]["optional"] = true;
+    j["inputs"]["kv_indices"]["optional"] = true;
+  });
+  change_workload(decode_, [](json& w, json&) { w["inputs"].erase("sm_scale"); });
+  const FlashinferTrace trace = read_flashinfer_trace(dir_.string(), 1);
+  EXPECT_EQ(softmax_scale_of(case_of(trace, decode_).params), 0.125f);
+  change_workload(decode_, [](json& w, json&) { w["inputs"].erase("kv_indices"); });
+  EXPECT_EQ(skipped().count("kv_indices is not bound: lengths and pages are unknown"), 1u);
+}
+
+TEST_F(ChangedTrace, AFileThatCannotBeReadStopsNoOther) {
+  std::ofstream(dir_ / "definitions" / "broken.json") << "{";
+  fs::create_symlink("nowhere", dir_ / "workloads" / "gone.jsonl");
+  std::ofstream(workloads(decode_), std::ios::app) << "{\"definition\": \n";
+  fs::remove_all(dir_ / "blob" / "workloads" / "gqa_ragged");
+  const FlashinferTrace trace = read_flashinfer_trace(dir_.string(), 1);
+  EXPECT_EQ(trace.cases.size(), 4u);
+  EXPECT_THAT(trace.errors, ::testing::UnorderedElementsAre(
+                                HasSubstr("broken.json: error: no valid JSON"),
+                                HasSubstr("gone.jsonl: error: cannot read: "),
+                                HasSubstr(decode_ + ".jsonl:3: error: no valid JSON"),
+                                HasSubstr(ragged_ + ".jsonl:1: error: field 'workload.inputs.")));
 }
 
 TEST_F(ChangedTrace, MissingDefinitionsAreSkipped) {
@@ -265,7 +362,8 @@ TEST(FlashinferTraces, EvaluationsFollowTheSchema) {
     records[i].item = trace.cases[i];
     records[i].kernel = "mine";
     records[i].check.emplace();
-    records[i].check->max_abs = 0.25;
+    records[i].check->rows = 1;
+    records[i].check->max_abs = i == 2 ? NAN : 0.25;
     records[i].check->max_rel = INFINITY;
   }
   records[0].end(Status::kPass, "");
@@ -300,10 +398,14 @@ TEST(FlashinferTraces, EvaluationsFollowTheSchema) {
   EXPECT_EQ(passed["timestamp"], context.date);
   EXPECT_EQ(all[1]["evaluation"]["status"], "INCORRECT_NUMERICAL");
   EXPECT_TRUE(all[1]["evaluation"]["performance"].is_null());
-  EXPECT_FALSE(all[1]["evaluation"]["correctness"].is_null());
+  EXPECT_EQ(all[1]["evaluation"]["correctness"]["max_absolute_error"], "NaN");
   EXPECT_THAT(all[1]["evaluation"]["log"].get<std::string>(), HasSubstr("O of seq 0"));
   EXPECT_EQ(all[2]["evaluation"]["status"], "RUNTIME_ERROR");
   EXPECT_TRUE(all[2]["evaluation"]["correctness"].is_null());
+  records.resize(1);
+  records[0].check.reset();  // --check off: no error is known
+  const Evaluations unchecked = evaluations_of(trace, records, context);
+  EXPECT_EQ(json::parse(unchecked.lines)["evaluation"]["correctness"]["max_relative_error"], "NaN");
 }
 
 }  // namespace

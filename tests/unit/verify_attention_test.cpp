@@ -142,6 +142,15 @@ TEST(VerifyAttention, NanAnywhereFailsEvenWhereNoRowIsSampled) {
   }
 }
 
+TEST(VerifyAttention, TheErrorsOfANanAreNan) {
+  const Case c = make_case();
+  HostOutputs h = right_outputs(c, problem_of(c));
+  EXPECT_LT(judge(c, h).max_abs, 1);
+  set(h, c, 20, 3, 31, NAN);
+  const Verdict v = judge(c, h);
+  for (const double error : {v.max_abs, v.max_rel, v.max_ulp}) EXPECT_TRUE(std::isnan(error)) << error;
+}
+
 TEST(VerifyAttention, EmptyRowsMustBeZeroAndMinusInfinity) {
   const Case c = make_case();
   // Sequence 3 has 9 queries and 6 keys, so its first three rows (tokens 43..45) see nothing.

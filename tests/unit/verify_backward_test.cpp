@@ -126,6 +126,7 @@ TEST(VerifyBackward, EachDetectorFindsItsOwn) {
   const Verdict nan = wrong_by([&](HostOutputs& h) { shift(c, h.dv, 7, NAN); });
   EXPECT_THAT(nan.failed_by, Contains(detector::kPoison));
   EXPECT_THAT(nan.reason, HasSubstr("dv of seq 0 pos 0 head 0 channel 7 is NaN"));
+  EXPECT_TRUE(std::isnan(nan.max_abs) && std::isnan(nan.max_rel)) << nan.max_abs << " " << nan.max_rel;
   // Sequence 2 has 12 queries and 8 keys: its first 4 queries see none. Sequence 1 has no queries.
   const Verdict query = wrong_by([&](HostOutputs& h) { shift(c, h.dq, 30 * 4 * 32, 1e-3f); });
   EXPECT_THAT(query.failed_by, Contains(detector::kEmptyRow));

@@ -90,6 +90,7 @@ TEST(VerifyMerge, EachWrongMergeIsSeen) {
       << "log2 read as ln";
   EXPECT_THAT(failed_by({.lse_factor = 1.4426950408889634}), Contains(detector::kLse)) << "LSE in log2";
   EXPECT_THAT(failed_by({.uses_empty_states = true}), Contains(detector::kPoison)) << "0 * NaN";
+  EXPECT_TRUE(std::isnan(judge({.uses_empty_states = true}).max_abs));
   EXPECT_THAT(failed_by({.states = 3}), Contains(detector::kMaxZ)) << "the last state skipped";
   EXPECT_THAT(failed_by({.weight = [](double, int) { return 1.0; }}), Contains(detector::kRowZ2)) << "a mean";
   EXPECT_THAT(failed_by({.o_factor = 1.0005}), Contains(detector::kBias)) << "a scale 0.05 % off";
