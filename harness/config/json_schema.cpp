@@ -50,7 +50,8 @@ std::string json_schema() {
   Json in_sweep = Json::object();
   in_sweep["name"] = described("Unique in the file; default: sweep1, sweep2, ...", text);
   in_sweep.update(assigned);
-  const Json model = {{"enum", model_names()}};
+  const Json model = {{"anyOf", Json::array({Json{{"enum", model_names()}},
+                                             Json{{"type", "string"}, {"pattern", "^[^/]+/[^/]+$"}}})}};
   const std::string model_text = "Stands for the keys of a model; a key beside it wins.";
   in_sweep["model"] = described(model_text, {{"anyOf", Json::array({model, list_of(model)})}});
   in_sweep["zip"] = zip;

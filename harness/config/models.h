@@ -10,12 +10,14 @@ namespace attnbench {
 
 struct Model {
   std::string name;
+  std::string source;  ///< the repository of its config.json on Hugging Face
   std::vector<std::pair<std::string, std::string>> keys;  ///< key and value, as YAML has them
 };
 
 const std::vector<Model>& models();
 
-/// Null if there is no such model.
+/// The model of this name, or of this id on Hugging Face, in upper or lower case. Other owners and words that change no
+/// shape do not matter: "unsloth/Llama-3.1-8B-Instruct". Null if there is none.
 const Model* find_model(std::string_view name);
 
 std::vector<std::string> model_names();

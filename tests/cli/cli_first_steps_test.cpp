@@ -57,6 +57,42 @@ TEST(CliFirstSteps, ModelsStandForTheirKeys) {
               HasSubstr("a list of models belongs in a sweep"));
 }
 
+TEST(CliFirstSteps, ModelsHaveOtherSpellingsAndLayers) {
+  const Scratch scratch;
+  const auto listed = [&](const std::string& model) {
+    const Outcome o = run_attnbench(
+        scratch, {"list", "--case", "{mask: causal, batch: q64, model: '" + model + "'}", "--device", "cpu"});
+    return o.exit_code == 0 ? o.out.substr(0, o.out.find("  ")) : o.err;
+  };
+  EXPECT_THAT(listed("meta-llama/Llama-3.1-8B"), HasSubstr("/h32-8/d128/causal/"));
+  for (const char* same :
+       {"meta-llama/Meta-Llama-3.1-8B-Instruct", "unsloth/llama-3.1-8b-instruct", "Llama-3.1-8B"})
+    EXPECT_EQ(listed(same), listed("llama-3.1-8b")) << same;
+  EXPECT_EQ(listed("google/gemma-3-27b-it"), listed("gemma-3-27b"));
+  EXPECT_EQ(listed("mistralai/Mistral-7B-Instruct-v0.1"), listed("mistral-7b-v0.1"));
+  EXPECT_EQ(listed("mistralai/Mistral-7B-Instruct-v0.3"), listed("mistral-7b"));
+  EXPECT_EQ(listed("deepseek-ai/DeepSeek-V3"), listed("deepseek-v3-mla"));
+  EXPECT_EQ(listed("moonshotai/Kimi-K2-Instruct"), listed("kimi-k2"));
+  EXPECT_EQ(listed("meta-llama/Llama-4-Scout-17B-16E-Instruct"), listed("llama-4-scout"));
+  const std::pair<const char*, const char*> shapes[] = {
+      {"qwen3-32b", "/h64-8/d128/"},
+      {"gemma-3-27b", "/h32-16/d128/causal/scale0.077152/"},
+      {"gemma-3-27b-local", "/window1023,-1"},
+      {"gemma-2-9b-local", "/softcap50"},
+      {"gpt-oss-20b", "/h64-8/d64/causal/sinks/"},
+      {"gpt-oss-20b-local", "/window127,-1"},
+      {"phi-4", "/h40-10/d128/"},
+      {"glm-4.5", "/h96-8/d128/"},
+      {"kimi-k2", "/h64-1/d576-512-v_is_k/"},
+      {"llama-4-scout-local", "/chunk8192"},
+      {"falcon-7b", "/h71-1/d64/"},
+      {"mpt-7b", "/alibi-per_head"},
+      {"stablelm-3b", "/d80/"},
+  };
+  for (const auto& [model, part] : shapes) EXPECT_THAT(listed(model), HasSubstr(part)) << model;
+  EXPECT_THAT(listed("microsoft/Phi-4-mini-instruct"), HasSubstr("unknown model")) << "it has another shape";
+}
+
 TEST(CliFirstSteps, SweepsThatComeWithTheProgramGoByTheirNames) {
   const Scratch scratch;
   const auto cases = [&](const std::string& config) {
