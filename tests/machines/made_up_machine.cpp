@@ -81,10 +81,7 @@ std::FILE* fopen(const char* path, const char* mode) {
   static auto* const real = next<decltype(fopen)>("fopen");
   return real(place_of(path).c_str(), mode);
 }
-std::FILE* fopen64(const char* path, const char* mode) {
-  static auto* const real = next<decltype(fopen64)>("fopen64");
-  return real(place_of(path).c_str(), mode);
-}
+std::FILE* fopen64(const char* path, const char* mode) { return fopen(path, mode); }
 
 int open(const char* path, int flags, ...) {
   static auto* const real = next<decltype(open)>("open");
@@ -94,13 +91,6 @@ int open(const char* path, int flags, ...) {
   va_end(more);
   return real(place_of(path).c_str(), flags, mode);
 }
-int open64(const char* path, int flags, ...) {
-  static auto* const real = next<decltype(open64)>("open64");
-  std::va_list more;
-  va_start(more, flags);
-  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
-  va_end(more);
-  return real(place_of(path).c_str(), flags, mode);
-}
+int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 
 }  // extern "C"
