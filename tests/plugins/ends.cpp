@@ -157,7 +157,7 @@ std::string words_of(const std::string& process) {
 const struct Closing {
   Closing() {
     const std::string words = words_of("self");
-    const bool worker = words.find(std::string("\0--worker", 10)) != std::string::npos;
+    const bool worker = words.find(std::string("\0--worker\0", 10)) != std::string::npos;
     maybe_end("opening");
     if (worker) maybe_end("loading");
     if (!worker && words != words_of(std::to_string(getppid()))) maybe_end("commanding");

@@ -140,7 +140,7 @@ class Search {
     std::vector<Step> steps;
     const auto add = [&](std::size_t axis, const Keys& set) {
       const auto decided = [&](const Keys& rule) { return (rule & set).any() && (rule & ~known).none(); };
-      Step& step = steps.emplace_back(axis);
+      Step& step = steps.emplace_back(Step{axis, {}});
       for (std::size_t i = 0; i < rule_bits_.size(); ++i) {
         if (decided(rule_bits_[i])) step.rules.push_back(&rules()[i]);
       }
