@@ -11,13 +11,13 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = "kernels/own_repository.md"
-MAKEFILE = "mine.so: $(EXAMPLE)\n\tg++ -std=c++20 -O2 -fPIC -shared -I $$(attnbench --include-dir) $< -o $@\n"
 
 
 def workflows():
@@ -68,9 +68,11 @@ def checked_out(place, file):
         clone(place / "tree")
         return place / "tree"
     clone(place / "attnbench")
+    makefile = re.search(r"^```make\n(.*?)^```", (ROOT / PAGE).read_text(), re.M | re.S)[1]
     for name in ("mine", "base"):
         (place / name).mkdir()
-        (place / name / "Makefile").write_text(MAKEFILE)
+        (place / name / "Makefile").write_text(makefile)
+        shutil.copy(ROOT / "kernels/examples/cpu/kernel.cpp", place / name / "mine.cpp")
     return place
 
 
@@ -79,7 +81,7 @@ def run_job(file, job, steps):
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         at = checked_out(place, file)
-        env = {**os.environ, "BASE": "HEAD", "EXAMPLE": str(ROOT / "kernels/examples/cpu/kernel.cpp"), "BASELINES": folder}
+        env = {**os.environ, "BASE": "HEAD", "BASELINES": folder}
         for name in ("GITHUB_ENV", "GITHUB_PATH"):
             env[name] = str(place / name)
             (place / name).touch()
