@@ -195,7 +195,7 @@ TEST_F(CliOpeningPython, TheDescriptionHasTheComputeCapability) {
                                          "def mine(c):\n"
                                          "    \"\"\"does \x1b[2J nothing\"\"\"\n");
   EXPECT_THAT(run_attnbench(scratch, {"kernels", "--plugin", file}).out,
-              HasSubstr("mine (attention, cuda sm_90+): does [2J nothing\n"));
+              HasSubstr("mine (attention, cuda sm_90+): does \\x1b[2J nothing\n"));
 }
 
 }  // namespace
