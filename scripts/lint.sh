@@ -2,7 +2,7 @@
 # Compiles by itself each C++ file that a change concerns, and runs clang-tidy with .clang-tidy on those that it
 # changes. The exit code is 1 if either has findings.
 #
-#   ./scripts/lint.sh [BASE]    what changed since the merge base with BASE (default: attnbench_base of
+#   ./scripts/lint.sh [BASE]    what changed since the merge base with BASE (default: attnbench_changed of
 #                               scripts/setup.sh), and what is not committed
 #   ./scripts/lint.sh --all     every file
 #
