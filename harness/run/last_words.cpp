@@ -156,13 +156,14 @@ void handle(int number, void (*handler)(int), int flags) {
 }  // namespace
 
 void tell_crashes(AfterLastWords after) {
-  if (kSanitized) return;
   g_after = after;
-  stack_t stack{};
-  stack.ss_sp = g_stack.data();
-  stack.ss_size = g_stack.size();
-  sigaltstack(&stack, nullptr);
-  for (const int signal : kCrashes) handle(signal, on_crash, SA_ONSTACK);
+  if (!kSanitized) {  // a sanitizer reports crashes itself
+    stack_t stack{};
+    stack.ss_sp = g_stack.data();
+    stack.ss_size = g_stack.size();
+    sigaltstack(&stack, nullptr);
+    for (const int signal : kCrashes) handle(signal, on_crash, SA_ONSTACK);
+  }
   if (!g_exit_watched.exchange(true)) std::atexit(on_exit_within_a_kernel);
 }
 

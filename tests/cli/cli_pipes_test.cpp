@@ -33,7 +33,7 @@ TEST(CliPipes, AreReadByNoCommand) {
   scratch.write("t.yaml", "name: t\nsweeps: [{batch: {serving: {trace: p.csv}}}]\n");
   for (const char* line :
        {"list p", "run p --device cpu", "run p.safetensors --device cpu", "compare p p", "compare run run",
-        "report p -o x.html", "merge p -o x.json", "trace p", "trace p.jsonl", "serve-sim ./p.csv",
+        "report p --format svg -o x", "merge p -o x.json", "trace p", "trace p.jsonl", "serve-sim ./p.csv",
         "check p.safetensors p.npy", "check case.safetensors p.npy", "check case.safetensors p.safetensors",
         "kernels --plugin ./p.so", "kernels --plugin ./p.py",
         "run --case '{batch: q4}' --device cpu --no-time --resume run",

@@ -105,8 +105,8 @@ TEST(ReportKernelMatrix, ADisturbedTimeIsNeverTheFastest) {
                           HasSubstr("x: not ranked: other processes disturbed its case")));
   std::ostringstream out;
   write_kernel_matrix_json(out, set_of(results));
-  for (const auto& k : nlohmann::json::parse(out.str()).at("kernels"))
-    EXPECT_EQ(k.value("disturbed", 0), k.at("kernel") == "x" ? 1 : 0);
+  const auto json = nlohmann::json::parse(out.str());
+  for (const auto& k : json.at("kernels")) EXPECT_EQ(k.value("disturbed", 0), k.at("kernel") == "x" ? 1 : 0);
 }
 
 TEST(ReportKernelMatrix, AsMarkdown) {

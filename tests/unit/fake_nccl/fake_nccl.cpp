@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "kernels/contract/dtype.h"
@@ -32,8 +33,8 @@ struct Team {
   std::vector<std::deque<Operation>> pending;  ///< by rank
 };
 
-std::vector<Team*>& teams() {
-  static std::vector<Team*> all;
+std::vector<std::unique_ptr<Team>>& teams() {
+  static std::vector<std::unique_ptr<Team>> all;
   return all;
 }
 int depth = 0;
@@ -129,13 +130,12 @@ const char* ncclGetErrorString(int result) {
 }
 int ncclCommInitAll(void** communicators, int count, const int*) {
   if (count < 2) return kInvalidArgument;
-  auto* team = new Team;
+  Team* const team = teams().emplace_back(std::make_unique<Team>()).get();
   team->pending.resize(static_cast<std::size_t>(count));
   for (int r = 0; r < count; ++r) {
     team->communicators.push_back({team, r});
     communicators[r] = &team->communicators.back();
   }
-  teams().push_back(team);
   return 0;
 }
 int ncclCommDestroy(void*) { return 0; }
@@ -145,7 +145,7 @@ int ncclGroupStart() {
 }
 int ncclGroupEnd() {
   if (--depth > 0) return 0;
-  for (Team* t : teams()) {
+  for (const auto& t : teams()) {
     if (!finish(*t)) return kInvalidUsage;
   }
   return 0;
