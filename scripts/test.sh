@@ -4,7 +4,7 @@
 #   ./scripts/test.sh [options of ctest]       e.g. ./scripts/test.sh -R cli -V
 #
 # It installs what is missing (Debian, Ubuntu) and builds under build/test. CUDA is compiled if nvcc is found;
-# tests that need a GPU skip if none works (-V prints why), and then one instance of each Hopper kernel is compiled,
+# tests that need a GPU skip if none works (-V prints why), and then one instance of each CUDA kernel is compiled,
 # or all with ATTNBENCH_CUDA_INSTANCES=ALL in the environment. With CI set, warnings are errors, and Chromium,
 # NumPy and Slurm are installed for the tests that need them, if apt-get works without a password.
 set -euo pipefail
@@ -24,7 +24,7 @@ build=$attnbench_root/build/test
 werror=OFF
 if [[ -n ${CI:-} ]]; then werror=ON; fi
 # Kernels are compiled for the GPU of this machine. Without a GPU most are compiled only to PTX. One instance of each
-# Hopper kernel, and PTX for one architecture, are then enough, unless the change concerns them and CI asks what nvcc
+# CUDA kernel, and PTX for one architecture, are then enough, unless the change concerns them and CI asks what nvcc
 # and the tests of machine code say.
 architectures=90-virtual
 instances=${ATTNBENCH_CUDA_INSTANCES:-ONE}

@@ -32,22 +32,33 @@ inline KeyParts key_parts(const AttentionParams& p) {
   return {p.num_splits, shape.out_stride, shape.lse_stride};
 }
 
+#ifdef ATTNBENCH_ONE_INSTANCE
+template <int kD, Kind kKind>
+constexpr bool kHasCode = kD == 64 && kKind == Kind::kPlain;
+#else
+template <int kD, Kind kKind>
+constexpr bool kHasCode = true;
+#endif
+
 template <int kD, Kind kKind>
 KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context,
                               KernelMessage* message) {
-  const cudaError_t error = allow_shared_memory<kD, kKind>(context.device_ordinal);
-  if (error != cudaSuccess) return cuda_status(error, message);
-  const KeyParts parts = key_parts(p);
-  const int64_t tiles =
-      RowTiles<kKind == Kind::kListed>{p.num_heads_q / p.num_heads_kv}.count(std::max(p.max_seqlen_q, 1));
-  constexpr int kMaxGridYZ = 65535;
-  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(tiles, INT32_MAX)),
-                  static_cast<unsigned>(std::min(p.num_heads_kv, kMaxGridYZ)),
-                  static_cast<unsigned>(std::min<int64_t>(int64_t{p.batch} * parts.count, kMaxGridYZ)));
-  constexpr int kBytes = Widths<kD, kKind>::kSharedBytes;
-  attention_kernel<kD, kKind>
-      <<<grid, kThreads, kBytes, static_cast<cudaStream_t>(context.stream)>>>(p, parts);
-  return cuda_status(cudaGetLastError(), message);
+  if constexpr (kHasCode<kD, kKind>) {
+    const cudaError_t error = allow_shared_memory<kD, kKind>(context.device_ordinal);
+    if (error != cudaSuccess) return cuda_status(error, message);
+    const KeyParts parts = key_parts(p);
+    const int64_t tiles =
+        RowTiles<kKind == Kind::kListed>{p.num_heads_q / p.num_heads_kv}.count(std::max(p.max_seqlen_q, 1));
+    constexpr int kMaxGridYZ = 65535;
+    const dim3 grid(static_cast<unsigned>(std::min<int64_t>(tiles, INT32_MAX)),
+                    static_cast<unsigned>(std::min(p.num_heads_kv, kMaxGridYZ)),
+                    static_cast<unsigned>(std::min<int64_t>(int64_t{p.batch} * parts.count, kMaxGridYZ)));
+    constexpr int kBytes = Widths<kD, kKind>::kSharedBytes;
+    attention_kernel<kD, kKind>
+        <<<grid, kThreads, kBytes, static_cast<cudaStream_t>(context.stream)>>>(p, parts);
+    return cuda_status(cudaGetLastError(), message);
+  }
+  return cuda_status(cudaErrorNoKernelImageForDevice, message);
 }
 
 }  // namespace attnbench::cuda_simt
