@@ -92,7 +92,7 @@ def e4m3(data):
     types, rows = {"bf16": 0, "bf16-kv_e4m3": 1, "bf16-q_e4m3-kv_e4m3": 2}, {}
     for case in data["cases"]:
         kv, dtype, heads, dim, mask, batch, *data = case["id"].split("/")[1:]
-        if dtype not in types:  # int8: kernels/cuda/sm90_prefill/INT8.md
+        if dtype not in types:  # int8: kernels/cuda/sm90_prefill/README.md
             continue
         batch = ", ".join([f"`{batch}`", *data])
         cells = rows.setdefault((batch, kv.split("-")[0], heads[1:].replace("-", "/"), dim[1:], mask), [""] * 6)

@@ -24,7 +24,7 @@ const Instance* choose_fixed_instance(const AttentionParams& p, int multiprocess
 /// 1/16 of the block_m rows unused.
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
 
-/// Numerics::mma_roundoff of products in e4m3 (E4M3.md).
+/// Numerics::mma_roundoff of products in e4m3 (README.md).
 inline constexpr double kE4m3Roundoff = 0x1p-13;
 
 /// Kernel::tile of launches with `instance`; null: none.

@@ -9,7 +9,7 @@ namespace attnbench::sm90_prefill {
 namespace {
 
 /// Sums come out smaller with each key, by more than a declared mma_roundoff of one KV block says. Up to so many keys O
-/// was measured to be as right as the limits require (E4M3.md); at 1m keys it is not.
+/// was measured to be as right as the limits require (LADDER.md); at 1m keys it is not.
 constexpr int32_t kMostKeys = 256 * 1024;
 
 const Instance* instance_of(const OpParams& op) { return find_instance(op.attention, true); }
