@@ -18,8 +18,6 @@ constexpr long kMostLines = 150;
 long most_lines(const std::string& file) {
   if (file == "README.md") return 200;                // it leads to all other pages
   if (file == "tests/faults/matrix.md") return 1000;  // one generated table, a line per fault
-  if (file.ends_with("/LADDER.md"))
-    return 1000;  // lab notes: a line per experiment, nobody reads them as a whole
   return kMostLines;
 }
 
