@@ -249,7 +249,7 @@ TEST(CliLastWords, SensitivityKeepsWhatItMeasuredBeforeACrash) {
 TEST(CliLastWords, AnInterruptedSelftestKeepsWhatItFound) {
   const Scratch scratch;
   Running run(scratch, ATTNBENCH_PROGRAM, {"selftest", "--device", "cpu", "--out", "out"});
-  ASSERT_TRUE(run.wait_for_stderr("caught", 60));
+  ASSERT_TRUE(run.wait_for_stderr("caught", kSanitized ? 600 : 60));
   run.signal(SIGTERM);
   const Outcome o = run.wait();
   EXPECT_EQ(o.exit_code, 130);

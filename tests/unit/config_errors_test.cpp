@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <ostream>
 #include <random>
+#include <string_view>
 
 #include "harness/config/sweep_file.h"
 
@@ -19,7 +21,10 @@ struct BadText {
   const char* message;
 };
 
-void PrintTo(const BadText& bad, std::ostream* out) { *out << bad.text; }
+/// Names of tests have one line.
+void PrintTo(const BadText& bad, std::ostream* out) {
+  for (const char c : std::string_view(bad.text)) *out << (c == '\n' ? '|' : c);
+}
 
 class BadTexts : public testing::TestWithParam<BadText> {};
 
