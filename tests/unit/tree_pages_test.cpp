@@ -1,4 +1,4 @@
-// The pages (Markdown) and comments: short lines, short pages, links that lead somewhere.
+// The pages (Markdown): short lines, links that lead somewhere.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -12,14 +12,6 @@ namespace attnbench {
 namespace {
 
 constexpr std::size_t kMostColumns = 100;
-constexpr long kMostLines = 150;
-
-/// The most lines of a page. Above the bound may be only what stands here.
-long most_lines(const std::string& file) {
-  if (file == "README.md") return 200;                // it leads to all other pages
-  if (file == "tests/faults/matrix.md") return 1000;  // one generated table, a line per fault
-  return kMostLines;
-}
 
 struct Line {
   int number;
@@ -62,12 +54,6 @@ std::vector<std::string> long_lines(const std::string& file, const std::string& 
       out.push_back(file + ":" + std::to_string(l.number));
   }
   return out;
-}
-
-/// Whether a text has a sentence that begins with "Of": the thing it speaks of comes too late.
-bool begins_with_of(const std::string& text) {
-  static const std::regex pattern(R"re((^|[.;:!?|] |[-*/#<] )\s*Of [a-z])re");
-  return std::regex_search(text, pattern);
 }
 
 /// The anchor that GitHub gives a heading.
@@ -118,9 +104,6 @@ TEST(TreePages, TheChecksSeeWhatIsWrong) {
   EXPECT_EQ(long_lines("f", line).size(), 1u);
   EXPECT_TRUE(long_lines("f", "| " + line).empty()) << "a table";
   EXPECT_TRUE(long_lines("f", "```\n" + line + "\n```").empty()) << "code";
-  EXPECT_TRUE(begins_with_of("It is so. Of a wrong one you are told."));
-  EXPECT_TRUE(begins_with_of("/// Of all threads."));
-  EXPECT_FALSE(begins_with_of("A list of keys; kAppendOf is one."));
   EXPECT_EQ(broken_links("README.md", "[a](README.md) [b](nothing.md) [c](#nowhere)").size(), 2u);
 }
 
@@ -128,27 +111,6 @@ TEST(TreePages, LinesAreShort) {
   for (const std::string& file : tree::files({".md"})) {
     for (const std::string& place : long_lines(file, tree::read(tree::root() / file)))
       ADD_FAILURE() << place << ": over " << kMostColumns << " columns";
-  }
-}
-
-TEST(TreePages, PagesAreShort) {
-  EXPECT_EQ(most_lines("kernels/own_repository.md"), kMostLines);
-  for (const std::string& file : tree::files({".md"})) {
-    const std::string text = tree::read(tree::root() / file);
-    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), most_lines(file)) << file;
-  }
-}
-
-TEST(TreePages, NoSentenceBeginsWithOf) {
-  for (const std::string& file :
-       tree::files({".md", ".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".yaml", ".cmake"})) {
-    if (file == "tests/unit/tree_pages_test.cpp") continue;  // which has some on purpose
-    std::istringstream in(tree::read(tree::root() / file));
-    int number = 0;
-    for (std::string line; std::getline(in, line);) {
-      ++number;
-      EXPECT_FALSE(begins_with_of(line)) << file << ":" << number << ": " << line;
-    }
   }
 }
 
