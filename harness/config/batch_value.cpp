@@ -154,8 +154,13 @@ nlohmann::ordered_json batch_schema() {
   const Json count = {{"type", "integer"}, {"minimum", 0}, {"maximum", kMaxBatch}};
   const Json seed = {{"type", "integer"}, {"minimum", 0}, {"maximum", UINT64_MAX}};
   // A number as it stands, or several in braces, of which each becomes a batch.
-  const std::string seqs = "([0-9]*|\\{[0-9]+(,[0-9]+)*\\})";
-  const std::string tokens = "([0-9]+[km]?|\\{[0-9]+[km]?(,[0-9]+[km]?)*\\}|\\{[0-9]+(,[0-9]+)*\\}[km])";
+  const auto group = [](const std::string& number) {  // numbers and ranges
+    const std::string item = fmt::format("{0}(\\.\\.{0}(\\.\\.x?{0})?)?", number);
+    return fmt::format("\\{{{0}(,{0})*\\}}", item);
+  };
+  const std::string whole = "[0-9]+", length = "[0-9]+[km]?";
+  const std::string seqs = fmt::format("([0-9]*|{})", group(whole));
+  const std::string tokens = fmt::format("({}|{}|{}[km])", length, group(length), group(whole));
   const std::string segment = fmt::format("{0}q{1}(s{1})?", seqs, tokens);
   const Json spec = {{"type", "string"}, {"pattern", fmt::format("^{0}(_{0})*$", segment)}};
   const Json total = length_schema({{"type", "integer"}, {"minimum", 1}, {"maximum", kMaxTotalTokens}});

@@ -35,6 +35,28 @@ TEST(BatchProduct, MultipliesItsGroupsInReadingOrder) {
   EXPECT_THAT(specs_of("8q1s1k_q512"), ElementsAre("8q1s1k_q512"));
 }
 
+TEST(BatchProduct, RangesStandForTheirNumbers) {
+  EXPECT_EQ(specs_of("{4..64}q1s4k"), specs_of([] {
+              std::string all = "{4";
+              for (int n = 5; n <= 64; ++n) all += fmt::format(",{}", n);
+              return all + "}q1s4k";
+            }()));
+  EXPECT_THAT(specs_of("q{1..9..4}"), ElementsAre("q1", "q5", "q9"));
+  EXPECT_THAT(specs_of("q1s{1k..5k..x2}"), ElementsAre("q1s1k", "q1s2k", "q1s4k"));
+  EXPECT_THAT(specs_of("{1,3..4}q{2..2}"), ElementsAre("q2", "3q2", "4q2"));
+  for (const char* wrong : {"{4..1}q1", "{..4}q1", "{1..}q1", "{1..4..0}q1", "{1..4..x1}q1", "{0..4..x2}q1",
+                            "{1...4}q1", "{1..4..2..2}q1", "{1..99999999999999999999}q1"}) {
+    try {
+      parse_batch_product(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const BatchSpecError& e) {
+      EXPECT_THAT(e.what(), HasSubstr("which is no range: LO..HI")) << wrong;
+    }
+  }
+  EXPECT_THROW(parse_batch_product("{1..20000}q1"), BatchSpecError);
+  EXPECT_THROW(parse_batch_product("{1..9000000000000000000}q1"), BatchSpecError);
+}
+
 /// One number of a spec: its text in a product, and the numbers that it stands for.
 struct Number {
   std::string text;
