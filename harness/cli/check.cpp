@@ -32,6 +32,15 @@ struct CheckOptions {
 int check(const CheckOptions& o, const Program& program) {
   const auto begin = std::chrono::steady_clock::now();
   CaseFile file(o.case_file);
+  OutputFiles outputs = o.outputs;
+  if (outputs.out.empty()) {
+    if (!file.item.params.captured || !file.file.has("out"))
+      throw UsageError(
+          fmt::format("check {}: the file has no tensor 'out' of a captured case; name the file of outputs "
+                      "behind it",
+                      o.case_file));
+    outputs.out = o.case_file;
+  }
   const CheckMode mode = o.full ? CheckMode::kFull : CheckMode::kSampled;
   const auto device = open_device("cpu");
   if (const auto why = does_not_fit(file.item, free_memory_of(*device), mode)) {
@@ -42,11 +51,11 @@ int check(const CheckOptions& o, const Program& program) {
   const Numerics numerics = o.numerics.over(file.options.numerics);
   Record record;
   record.item = file.item;
-  record.kernel = std::filesystem::path(o.outputs.out).filename().string();
+  record.kernel = std::filesystem::path(outputs.out).filename().string();
   record.device = "cpu";
   for (const std::string& word : program.command_line)
     record.repro += record.repro.empty() ? "attnbench" : " " + shell_word(word);
-  record.check = judge_outputs(o.outputs, workload, numerics, mode);
+  record.check = judge_outputs(outputs, workload, numerics, mode);
   record.end(record.check->pass ? Status::kPass : Status::kFail, record.check->reason);
 
   const std::size_t width = terminal_width(STDOUT_FILENO);
@@ -60,32 +69,37 @@ int check(const CheckOptions& o, const Program& program) {
 }  // namespace
 
 void add_check(CLI::App& app, Program& program) {
-  auto* command =
-      app.add_subcommand("check", "Judge outputs of a kernel that ran elsewhere, on an exported case");
+  auto* command = app.add_subcommand(
+      "check", "Judge outputs of a kernel that ran elsewhere, on an exported case or captured tensors");
   auto o = std::make_shared<CheckOptions>();
-  command->add_option("case", o->case_file, "File of attnbench export")
+  command->add_option("case", o->case_file, "File of attnbench export, or of captured tensors")
       ->check(has_a_name)
       ->required()
       ->type_name("CASE.safetensors");
   command
       ->add_option(
           "out", o->outputs.out,
-          "O of shape (total_q, Hq, Dv) as .npy, or tensors 'out' and 'lse' as .safetensors. bf16 in .npy: "
-          "its bits as uint16. Other floating-point types are rounded to the case's dtype")
+          "O of shape (total_q, Hq, Dv) as .npy, or tensors 'out' and 'lse' (gradients: 'dq', 'dk', 'dv') as "
+          ".safetensors. bf16 in .npy: its bits as uint16. Other floating-point types are rounded to the case's dtype. "
+          "None: the 'out' that was captured")
       ->check(has_a_name)
-      ->required()
       ->type_name("OUT");
   command
-      ->add_option("--lse", o->outputs.lse,
-                   "LSE of shape (Hq, total_q), natural logarithm, as .npy; without any, O alone is judged")
+      ->add_option(
+          "--lse", o->outputs.lse,
+          "LSE as .npy, (Hq, total_q) and in natural logarithm unless the case says otherwise; without any, O alone "
+          "is judged")
       ->check(has_a_name)
       ->type_name("FILE");
+  command->add_flag("--plus-inf", o->outputs.plus_inf,
+                    "The LSE of a row without keys is +inf, as FlashAttention writes it, not -inf");
   command->add_flag("--full", o->full, "Compare every row, where a run would compare a sample");
   o->numerics.add(*command, "as exported");
   command->footer(
       "Examples:\n"
       "  attnbench check case.safetensors out.npy --lse lse.npy\n"
       "  attnbench check case.safetensors out.safetensors --numerics p=fp16,acc=fp32\n"
+      "  attnbench check capture.safetensors\n"
       "Exit codes: 0 right, 1 wrong, 2 a file cannot be used.");
   command->callback([=, &program] { program.chosen = [=, &program] { return check(*o, program); }; });
 }

@@ -12,8 +12,10 @@
 #include "harness/cli/usage_error.h"
 #include "harness/exchange/case_file.h"
 #include "harness/record/files.h"
+#include "harness/run/launcher.h"
 #include "harness/session/memory_check.h"
 #include "harness/verify/declared_types.h"
+#include "kernels/registry.h"
 
 namespace attnbench::cli {
 namespace {
@@ -25,10 +27,6 @@ struct ExportOptions {
   std::string padding = "poison";
   bool full = false;
 };
-
-/// What most kernels compute with: P in the type of V as far as that has 16 bits, sums in fp32, and a fast
-/// exponential.
-Numerics usual_numerics(const CaseParams& p) { return {p.dtype, DType::kFp32, 0x1p-22}; }
 
 int export_case(const ExportOptions& o) {
   CaseOptions chosen = o.cases;
@@ -67,15 +65,17 @@ int export_case(const ExportOptions& o) {
   if (const auto why = does_not_fit(item, free_memory_of(*device), mode)) {
     throw UsageError(fmt::format("case {}: {}", item.id, why->text));
   }
-  Workload workload(*device, item);
+  const Kernel& any = *select_kernels(builtin_kernels(), item.params.op, DeviceKind::kCpu, {}).front();
+  Workload workload(*device, item, layout_for(any));  // with the forward pass that gradients need
   const ExpectedOutputs expected = expected_outputs(item, options.numerics, mode);
   write_case_file(o.out, workload, expected, options, build_text());
   std::cout << fmt::format(
       "wrote {0}: {1}\n  expected: {2} of {3} rows{4}; tolerance for {5}\n"
-      "  judge outputs: attnbench check {0} OUT.npy\n",
+      "  judge outputs: attnbench check {0} OUT{5}\n",
       o.out, item.id, expected.rows, expected.rows_total,
       expected.rows < expected.rows_total ? " (a sample; --full: all)" : "",
-      types_text({options.numerics.p_type, options.numerics.acc_type}));
+      types_text({options.numerics.p_type, options.numerics.acc_type}),
+      item.params.op == Op::kAttention ? ".npy" : ".safetensors");
   return 0;
 }
 

@@ -407,6 +407,8 @@ int run(const RunOptions& given, const Program& program) {
     work = failed_last_time(work, o, cases, program.plugins);
     if (work.empty()) return 0;
   }
+  const int captured =
+      options.check == CheckMode::kOff ? 0 : judge_captured_outputs(cases.cases, options.check, o.quiet);
   RunContext context = context_of(executor.info(), cases, program, whole, work, options, {shard, shards});
 
   // A gate reads the results of its runs.
@@ -457,7 +459,8 @@ int run(const RunOptions& given, const Program& program) {
     lost = true;
   }
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const int code = report(o, cases, records, context.ceilings, work.size(), elapsed, paths, executor.lost());
+  const int code = worse_exit_code(
+      captured, report(o, cases, records, context.ceilings, work.size(), elapsed, paths, executor.lost()));
   return lost ? worse_exit_code(code, kExitUsage) : code;
 }
 

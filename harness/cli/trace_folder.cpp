@@ -8,6 +8,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/usage_error.h"
+#include "harness/exchange/outputs.h"
 #include "harness/record/files.h"
 #include "harness/record/text.h"
 
@@ -61,6 +62,24 @@ std::filesystem::path write_evaluations(std::span<const FlashinferTrace> traces,
                              counted(untimed, "right result"));
   }
   return path;
+}
+
+int judge_captured_outputs(std::span<const Case> cases, CheckMode mode, bool quiet) {
+  int code = 0;
+  for (const Case& c : cases) {
+    const auto v = c.params.captured ? judge_captured(c, mode) : std::nullopt;
+    if (!v || (v->pass && quiet)) continue;
+    std::string text =
+        fmt::format("{}: captured {}: {}", c.file,
+                    (v->numerics->waived & kNoLse) != 0 ? "out" : "out and lse", v->pass ? "right" : "wrong");
+    if (!v->pass) {
+      text = shorten_end(
+          fmt::format("{} (attnbench check {} says more): {}", text, shell_word(c.file), v->reason), 500);
+      code = 1;
+    }
+    std::cerr << text << "\n";
+  }
+  return code;
 }
 
 }  // namespace attnbench::cli

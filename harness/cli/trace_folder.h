@@ -1,4 +1,4 @@
-// Folders of FlashInfer traces as configurations.
+// Folders of FlashInfer traces and captured tensors as configurations.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,8 @@ std::string trace_name(const std::string& path);
 std::filesystem::path write_evaluations(std::span<const FlashinferTrace> traces,
                                         const std::filesystem::path& dir, const RunContext& context,
                                         std::span<const Record> records);
+
+/// Judges outputs that were captured beside their inputs, and says what came of it. Returns the exit code.
+int judge_captured_outputs(std::span<const Case> cases, CheckMode mode, bool quiet);
 
 }  // namespace attnbench::cli

@@ -22,12 +22,17 @@ CapturedTensors::CapturedTensors(Parts parts) : parts_(std::move(parts)) {
   digest_ = fmt::format("{:08x}", digest.value32());
 }
 
+int64_t CapturedTensors::q_rows() const {
+  const int64_t row = parts_.q.stride_token * static_cast<int64_t>(dtype_size(parts_.dtype));
+  return row == 0 ? 0 : std::ssize(parts_.q.bytes) / row;
+}
+
 const unsigned char* CapturedTensors::row(Tensor tensor, int32_t seq, int32_t pos, int32_t head) const {
   const Rows& rows = rows_of(tensor);
   const auto b = static_cast<std::size_t>(seq);
   int64_t at = head * rows.stride_head;
   if (tensor == Tensor::kQ) {
-    at += (parts_.q_begin[b] + int64_t{pos}) * rows.stride_token;
+    at += q_row(seq, pos) * rows.stride_token;
   } else if (parts_.block_size == 0) {
     at += (parts_.k_begin[b] + int64_t{pos}) * rows.stride_token;
   } else {

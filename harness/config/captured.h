@@ -33,6 +33,11 @@ class CapturedTensors {
   const std::string& path() const { return parts_.path; }
   DType dtype() const { return parts_.dtype; }
   const std::string& digest() const { return digest_; }  ///< 8 hexadecimal digits of types, shapes and values
+  /// Rows (tokens) of q in the file, and the one of a query.
+  int64_t q_rows() const;
+  int64_t q_row(int32_t seq, int32_t pos) const {
+    return parts_.q_begin[static_cast<std::size_t>(seq)] + int64_t{pos};
+  }
   /// The row of q, K or V (kQ, kK, kV) of a key or query.
   const unsigned char* row(Tensor tensor, int32_t seq, int32_t pos, int32_t head) const;
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/exchange/safetensors.h"
+#include "harness/exchange/case_tensors.h"
 #include "harness/verify/expected.h"
 #include "harness/workload/workload.h"
 
@@ -22,16 +22,15 @@ struct CaseFileOptions {
 /// Why a case cannot be written, in words; empty if it can.
 std::string why_not_exported(const Case& c, const CaseFileOptions& options);
 
-/// The inputs of a launch by their names and shapes in kernels/contract/attention_params.h. They point into the
-/// workload, which must be dense and on the cpu device. With `zeros`, what must not be read in them becomes 0.
-std::vector<TensorView> input_tensors(Workload& workload, bool zeros);
+/// What most kernels compute with: P in the type of V as far as that has 16 bits, sums in fp32, and a fast exponential.
+Numerics usual_numerics(const CaseParams& p);
 
 /// Writes the file. Throws FileError.
 void write_case_file(const std::string& path, Workload& workload, const ExpectedOutputs& expected,
                      const CaseFileOptions& options, const std::string& program_version);
 
-/// What a file says of its case. Throws TensorFileError if `attnbench export` did not write it, or if its
-/// case reads back as another one.
+/// What a file says of its case: one of `attnbench export`, or captured tensors. Throws TensorFileError if it is neither,
+/// or if its case reads back as another one.
 struct CaseFile {
   explicit CaseFile(const std::string& path);
 

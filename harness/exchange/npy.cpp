@@ -122,16 +122,17 @@ Element element_of(const std::string& path, const std::string& descr) {
   const struct {
     const char* descr;
     Element type;
-  } known[] = {{"<f2", Element::kF16}, {"<f4", Element::kF32}, {"<f8", Element::kF64},
-               {"<u2", Element::kU16}, {"|V2", Element::kU16}, {"<V2", Element::kU16}};
+  } known[] = {{"<f2", Element::kF16}, {"<f4", Element::kF32}, {"<f8", Element::kF64}, {"<u2", Element::kU16},
+               {"|u1", Element::kU8},  {"|V2", Element::kU16}, {"<V2", Element::kU16}};
   for (const auto& k : known) {
     if (descr == k.descr) return k.type;
   }
   fail_npy(
       path,
-      fmt::format("its elements are '{}'; float16, float32, float64 ('<f2', '<f4', '<f8') or bits of bf16 as "
-                  "uint16 ('<u2') are required{}",
-                  one_line(descr), descr.starts_with('>') ? ", in little-endian order" : ""));
+      fmt::format(
+          "its elements are '{}'; float16, float32, float64 ('<f2', '<f4', '<f8') bits of bf16 as uint16 "
+          "('<u2') or of 8-bit types as uint8 ('|u1') are required{}",
+          one_line(descr), descr.starts_with('>') ? ", in little-endian order" : ""));
 }
 
 /// Fortran order, whose first index varies fastest, to C order.

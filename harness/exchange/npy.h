@@ -16,9 +16,9 @@ struct HostTensor {
   std::vector<unsigned char> bytes;
 };
 
-/// Reads an array of float16, float32, float64, uint16, or of two bytes without a type (`V2`, as bfloat16 of
+/// Reads an array of float16, float32, float64, uint16, uint8, or of two bytes without a type (`V2`, as bfloat16 of
 /// ml_dtypes is written), which becomes U16. Fortran order is turned into C order. NumPy has no bfloat16, so
-/// bits of bf16 come as U16. Throws TensorFileError.
+/// bits of bf16 come as U16, those of 8-bit types as U8. Throws TensorFileError.
 HostTensor read_npy(const std::string& path);
 
 }  // namespace attnbench

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "harness/cases/case.h"
@@ -10,18 +11,23 @@
 
 namespace attnbench {
 
-/// Expected outputs of an attention case, and the standard deviations of errors that the declared arithmetic
-/// explains. A row that is not compared, or that no query has, holds NaN in all four. A row without visible keys must be met exactly:
-/// its standard deviations are 0.
-struct ExpectedOutputs {
-  std::vector<double> out;       ///< (total_q, Hq, Dv)
-  std::vector<double> lse;       ///< (Hq, total_q)
-  std::vector<float> sigma_out;  ///< shaped like out
-  std::vector<float> sigma_lse;  ///< shaped like lse
-  int64_t rows = 0, rows_total = 0;
+/// An output tensor, in the shape and the convention of the launch: its LSE is natural or to base 2, O in e4m3 is
+/// O / out_scale. An element that is not compared, or that no query or key has, holds NaN in both. A row without
+/// visible keys must be met exactly: its standard deviations are 0.
+struct ExpectedOutput {
+  std::string name;  ///< as in the contract: "out", "lse", "probs", "dq", "dk", "dv", "dsinks"
+  std::vector<int64_t> shape;
+  std::vector<double> value;
+  std::vector<float> sigma;  ///< standard deviations of errors that the declared arithmetic explains
 };
 
-/// Computes the rows that `mode` compares; it must not be kOff. num_threads 0: all.
+struct ExpectedOutputs {
+  std::vector<ExpectedOutput> tensors;
+  int64_t rows = 0, rows_total = 0;  ///< as in a verdict
+};
+
+/// Computes the rows that `mode` compares of a case of attention or attention_backward; it must not be kOff.
+/// num_threads 0: all.
 ExpectedOutputs expected_outputs(const Case& c, const Numerics& numerics, CheckMode mode,
                                  int num_threads = 0);
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <numbers>
 #include <utility>
@@ -51,6 +52,13 @@ int64_t keep_used(std::vector<T>& values, const std::vector<bool>& used, std::si
 }
 
 }  // namespace
+
+void HostOutputs::flip_infinities() {
+  inf_empty_lse = true;
+  for (float& x : lse) {
+    if (std::isinf(x)) x = -x;
+  }
+}
 
 HostOutputs Workload::download_outputs() const {
   if (item_.params.op == Op::kAttentionBackward) return gradients();

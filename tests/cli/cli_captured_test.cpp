@@ -119,7 +119,8 @@ struct Part {
   std::vector<int64_t> shape;
   std::string bytes;
 };
-std::string write_tensors(const Scratch& scratch, const std::vector<Part>& parts, const json& metadata) {
+std::string write_tensors(const Scratch& scratch, const std::vector<Part>& parts, const json& metadata,
+                          const std::string& name = "capture.safetensors") {
   json header = json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::string data;
@@ -131,8 +132,7 @@ std::string write_tensors(const Scratch& scratch, const std::vector<Part>& parts
   }
   const std::string text = header.dump();
   const auto length = static_cast<uint64_t>(text.size());
-  return scratch.write("capture.safetensors",
-                       std::string(reinterpret_cast<const char*>(&length), 8) + text + data);
+  return scratch.write(name, std::string(reinterpret_cast<const char*>(&length), 8) + text + data);
 }
 template <class T>
 std::string bytes_of(const std::vector<T>& values) {
@@ -175,6 +175,67 @@ TEST(CliCaptured, TensorsOfAFileAreTheInputs) {
   parts[2].bytes = numbers(256, 0.5f);
   write_tensors(scratch, parts, {{"case", "{mask: causal, softcap: 5}"}});
   EXPECT_NE(digest_of("other"), first);
+}
+
+/// `out` and `lse` as the file of an export expects them, times a factor; in F32.
+std::vector<Part> expected_parts(const Scratch& scratch, float factor) {
+  const std::string text = read_text(scratch.path("case.safetensors"));
+  uint64_t length = 0;
+  std::memcpy(&length, text.data(), 8);
+  const json header = json::parse(text.substr(8, length));
+  std::vector<Part> parts;
+  for (const char* name : {"out", "lse"}) {
+    const json& entry = header.at(std::string("expected_") + name);
+    const auto begin = entry["data_offsets"][0].get<std::size_t>(),
+               end = entry["data_offsets"][1].get<std::size_t>();
+    std::vector<double> wide((end - begin) / 8);
+    std::memcpy(wide.data(), text.data() + 8 + length + begin, end - begin);
+    std::vector<float> values(wide.begin(), wide.end());
+    for (float& x : values) x *= factor;
+    parts.push_back({name, "F32", entry["shape"], bytes_of(values)});
+  }
+  return parts;
+}
+
+// Unused rows stand before and between the queries: outputs stand where the queries do.
+TEST(CliCaptured, CapturedOutputsAreCompared) {
+  const json keys = {{"case", "{mask: causal, softcap: 5, lse_log: base2, out_lse_layout: token_major}"}};
+  for (const bool first_row : {false, true}) {
+    const Scratch scratch;
+    std::vector<Part> inputs = paged_parts();
+    if (first_row) {
+      inputs[0] = {"q", "F32", {5, 4, 8}, numbers(160, 1.5f)};
+      inputs[3].bytes = bytes_of<int32_t>({1, 3, 4});
+    }
+    write_tensors(scratch, inputs, keys);
+    Outcome o = run_attnbench(scratch, {"check", "capture.safetensors"});
+    EXPECT_EQ(o.exit_code, 2);
+    EXPECT_THAT(o.err, HasSubstr("the file has no tensor 'out' of a captured case"));
+    o = run_attnbench(scratch, {"export", "capture.safetensors", "--full", "-o", "case.safetensors"});
+    ASSERT_EQ(o.exit_code, 0) << o.err;
+    const std::vector<std::string> run = {
+        "run", "capture.safetensors", "--device", "cpu", "--no-time", "--out", "out"};
+    for (const float factor : {1.0f, 1.1f}) {
+      const bool right = factor == 1;
+      const std::vector<Part> outputs = expected_parts(scratch, factor);
+      std::vector<Part> all = inputs;
+      all.insert(all.end(), outputs.begin(), outputs.end());
+      write_tensors(scratch, all, keys);
+      o = run_attnbench(scratch, run);
+      EXPECT_EQ(o.exit_code, right ? 0 : 1) << o.out << o.err;
+      EXPECT_THAT(
+          o.err,
+          HasSubstr(right ? "capture.safetensors: captured out and lse: right"
+                          : "captured out and lse: wrong (attnbench check capture.safetensors says more)"));
+      o = run_attnbench(scratch, {"check", "capture.safetensors", "--full"});
+      EXPECT_EQ(o.exit_code, right ? 0 : 1) << o.out << o.err;
+      write_tensors(scratch, outputs, {}, "outputs.safetensors");
+      for (const char* file : {"capture.safetensors", "case.safetensors"}) {
+        o = run_attnbench(scratch, {"check", file, "outputs.safetensors"});
+        EXPECT_EQ(o.exit_code, right ? 0 : 1) << file << o.out << o.err;
+      }
+    }
+  }
 }
 
 TEST(CliCaptured, ARecordsLineRunsTheFileAgain) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -10,6 +11,8 @@
 
 #include "harness/config/sweep_file.h"
 #include "harness/exchange/outputs.h"
+#include "harness/run/launcher.h"
+#include "kernels/registry.h"
 #include "tests/unit/temp_folder.h"
 
 namespace attnbench {
@@ -29,19 +32,39 @@ class CaseFiles : public ::testing::Test {
 
   void write(const std::string& mapping, bool zeros = false) {
     item_ = case_of_text(mapping);
-    Workload workload(*device_, item_);
+    Workload workload(*device_, item_, layout_for(*kernel()));
     expected_ = expected_outputs(item_, kExact, CheckMode::kFull);
     write_case_file(path("case.safetensors"), workload, expected_, {kExact, zeros}, "a test");
   }
-  /// O and LSE as expected, in float32.
-  void write_outputs(float factor = 1, bool lse = true) {
-    std::vector<float> out(expected_.out.begin(), expected_.out.end());
-    for (float& x : out) x *= factor;
-    const std::vector<float> rows(expected_.lse.begin(), expected_.lse.end());
-    const int64_t heads = item_.params.num_heads_q, tokens = static_cast<int64_t>(rows.size()) / heads;
-    std::vector<TensorView> tensors = {
-        {"out", Element::kF32, {tokens, heads, item_.params.dim_v()}, out.data()}};
-    if (lse) tensors.push_back({"lse", Element::kF32, {heads, tokens}, rows.data()});
+  const Kernel* kernel() const {
+    return select_kernels(builtin_kernels(), item_.params.op, DeviceKind::kCpu, {}).at(0);
+  }
+  const ExpectedOutput& expected(const std::string& name) const {
+    return *std::find_if(expected_.tensors.begin(), expected_.tensors.end(),
+                         [&](const auto& e) { return e.name == name; });
+  }
+  /// The file's own expected outputs, times a factor. Caches are those of a right launch.
+  void write_outputs(double factor = 1, bool lse = true) {
+    SafetensorsFile file(path("case.safetensors"));
+    std::map<std::string, std::vector<double>> values;
+    std::vector<TensorView> tensors;
+    for (const auto& [name, e] : file.entries()) {
+      if (!name.starts_with("expected_") || (name == "expected_lse" && !lse)) continue;
+      const std::vector<unsigned char> bytes = file.read(name);
+      std::vector<double>& out = values[name];
+      out.resize(bytes.size() / sizeof(double));
+      if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+      for (double& x : out) x *= name == "expected_lse" ? 1 : factor;
+      tensors.push_back({name.substr(9), Element::kF64, e.shape, out.data()});
+    }
+    Workload launched(*device_, item_);
+    if (item_.params.append) {
+      launched.reset_outputs();
+      Launcher(*kernel(), builtin_kernels(), *device_, launched).launch();
+      for (const OutputTensor& o : output_tensors(launched)) {
+        if (o.name.ends_with("_cache")) tensors.push_back({o.name, element_for(o.type), o.shape, o.data});
+      }
+    }
     write_safetensors(path("out.safetensors"), {}, tensors);
   }
   Verdict judged() {
@@ -93,12 +116,78 @@ TEST_F(CaseFiles, OutputsAsExpectedPassAndOthersFail) {
     EXPECT_TRUE(v.pass) << v.reason;
     EXPECT_EQ(v.numerics->waived, 0u);
     EXPECT_EQ(v.rows, v.rows_total);
-    write_outputs(1.05f);
+    write_outputs(1.05);
     v = judged();
     EXPECT_FALSE(v.pass);
     EXPECT_THAT(v.failed_by, Contains(detector::kMaxZ));
     EXPECT_FALSE(v.clues.empty());
   }
+}
+
+/// Every op, type, layout and convention of an LSE that can be written comes back by what its own file expects.
+TEST_F(CaseFiles, WhatAFileExpectsPassesAndATenthMoreFails) {
+  std::vector<std::string> mappings;
+  for (const char* kv : {"kv: packed", "kv: paged, block_size: 4", "kv: paged, block_size: 4, kv_layout: hnd",
+                         "kv: contiguous"})
+    for (const char* dtype : {"bf16", "fp16", "fp32"})
+      for (const char* log : {"natural", "base2"})
+        for (const char* layout : {"head_major", "token_major"})
+          mappings.push_back(
+              fmt::format("{{{}, dtype: {}, lse_log: {}, out_lse_layout: {}, batch: 2q3s9_q5s2, heads: 4/2, "
+                          "head_dim: 16, mask: causal, allow_short_kv: true}}",
+                          kv, dtype, log, layout));
+  const std::string paged = "{kv: paged, block_size: 4, batch: q3s9_q1s17, heads: 4/2, head_dim: 32, ";
+  for (const char* types :
+       {"kv_dtype: e4m3", "kv_dtype: e5m2", "kv_dtype: int8", "kv_dtype: int8_k", "kv_dtype: nvfp4",
+        "kv_dtype: nvfp4, dtype: fp32", "kv_dtype: e4m3, q_dtype: e4m3", "kv_dtype: int8, q_dtype: int8",
+        "kv_dtype: e4m3, v_descales: per_channel", "out_dtype: e4m3",
+        "kv_dtype: e4m3, out_dtype: e4m3, sinks: true",
+        "out_dtype: e4m3, lse_log: base2, out_lse_layout: token_major", "append: in_call",
+        "append: in_call, kv_dtype: e4m3", "append: in_call, kv_dtype: e5m2, new_dtype: cache",
+        "append: in_call, kv_dtype: int8", "probs: true", "mask: causal_top_left",
+        "mask: causal_top_left, window: \"2,0\""})
+    mappings.push_back(paged + types + "}");
+  mappings.push_back(
+      "{kv: paged, block_size: 4, batch: q3s9, heads: 4/1, head_dim: 144, head_dim_v: 128, kv_dtype: fp8_ds_mla, v_is_k_view: true}");
+  for (const char* dtype : {"bf16", "fp16", "fp32"})
+    for (const char* more : {"mask: causal, allow_short_kv: true", "mask: causal_top_left",
+                             "sinks: true, mask: causal, allow_short_kv: true", "alibi: per_sequence",
+                             "dropout: 0.2", "head_dim_v: 24, window: \"2,1\"", "softcap: 5"})
+      mappings.push_back(fmt::format(
+          "{{op: attention_backward, dtype: {}, batch: 2q3s9_q5s2_q0s3, heads: 4/2, head_dim: 16, {}}}",
+          dtype, more));
+  for (const std::string& mapping : mappings) {
+    SCOPED_TRACE(mapping);
+    for (const bool zeros : {false, true}) {
+      if (zeros && mapping.find("append") != mapping.npos) continue;
+      write(mapping, zeros);
+      write_outputs();
+      const Verdict v = judged();
+      EXPECT_TRUE(v.pass) << v.reason;
+      EXPECT_EQ(v.rows, v.rows_total);
+    }
+    write_outputs(1.1);
+    EXPECT_FALSE(judged().pass);
+  }
+}
+
+/// The convention of FlashAttention is said, not guessed.
+TEST_F(CaseFiles, AnLseOfPlusInfIsThatOfARowWithoutKeysWhereItIsSaid) {
+  write("{kv: packed, batch: q5s2, heads: 2, head_dim: 16, mask: causal, allow_short_kv: true, dtype: fp32}");
+  std::vector<double> lse = expected("lse").value;
+  for (double& x : lse) x = std::isinf(x) ? INFINITY : x;
+  const ExpectedOutput& out = expected("out");
+  const std::vector<TensorView> tensors = {{"out", Element::kF64, out.shape, out.value.data()},
+                                           {"lse", Element::kF64, expected("lse").shape, lse.data()}};
+  write_safetensors(path("out.safetensors"), {}, tensors);
+  const auto verdict = [&](bool plus_inf) {
+    Workload workload(*device_, item_);
+    return judge_outputs({path("out.safetensors"), "", plus_inf}, workload, kExact, CheckMode::kFull);
+  };
+  EXPECT_TRUE(verdict(true).pass);
+  EXPECT_THAT(verdict(false).reason, HasSubstr("is inf, expected -inf (the row sees no key)"));
+  write_outputs();
+  EXPECT_THAT(verdict(true).reason, HasSubstr("is -inf, expected inf (the row sees no key)"));
 }
 
 TEST_F(CaseFiles, WithoutLseOIsJudgedAlone) {
@@ -107,7 +196,7 @@ TEST_F(CaseFiles, WithoutLseOIsJudgedAlone) {
   Verdict v = judged();
   EXPECT_TRUE(v.pass);
   EXPECT_EQ(v.numerics->waived, uint32_t{kNoLse});
-  write_outputs(1.05f, false);
+  write_outputs(1.05, false);
   v = judged();
   EXPECT_FALSE(v.pass);
   EXPECT_THAT(v.clues, Contains(HasSubstr("in O (no LSE is given)")));
@@ -117,10 +206,11 @@ TEST_F(CaseFiles, ExpectedRowsHaveTheTolerance) {
   write(kMappings[2]);
   const auto d = static_cast<std::size_t>(item_.params.dim_v());
   int empty = 0;
-  for (std::size_t r = 0; r < expected_.lse.size(); ++r) EXPECT_FALSE(std::isnan(expected_.lse[r]));
-  for (std::size_t r = 0; r < expected_.out.size() / d; ++r) {
-    empty += expected_.sigma_out[r * d] == 0;
-    EXPECT_TRUE(expected_.sigma_out[r * d] > 0 || expected_.out[r * d] == 0);
+  const ExpectedOutput& out = expected("out");
+  for (const double x : expected("lse").value) EXPECT_FALSE(std::isnan(x));
+  for (std::size_t r = 0; r < out.value.size() / d; ++r) {
+    empty += out.sigma[r * d] == 0;
+    EXPECT_TRUE(out.sigma[r * d] > 0 || out.value[r * d] == 0);
   }
   EXPECT_EQ(empty, 3 * 4);  // 3 of the 5 queries on 2 keys, 4 heads
 }
@@ -176,12 +266,11 @@ TEST_F(CaseFiles, AppendingCasesAreJudgedWithTheirCaches) {
     std::memcpy(static_cast<float*>(a.v_cache) + slot * row, static_cast<const float*>(a.v_new) + t * row,
                 row * 4);
   }
-  std::vector<float> out(expected_.out.begin(), expected_.out.end()),
-      lse(expected_.lse.begin(), expected_.lse.end());
+  const std::vector<double>&out = expected("out").value, &lse = expected("lse").value;
   const std::vector<int64_t> cache = {a.num_blocks, a.block_size, a.num_heads_kv, a.head_dim};
   std::vector<TensorView> tensors = {
-      {"out", Element::kF32, {a.total_q, a.num_heads_q, a.head_dim}, out.data()},
-      {"lse", Element::kF32, {a.num_heads_q, a.total_q}, lse.data()},
+      {"out", Element::kF64, {a.total_q, a.num_heads_q, a.head_dim}, out.data()},
+      {"lse", Element::kF64, {a.num_heads_q, a.total_q}, lse.data()},
       {"k_cache", Element::kF32, cache, a.k_cache},
       {"v_cache", Element::kF32, cache, a.v_cache}};
   write_safetensors(path("out.safetensors"), {}, tensors);
