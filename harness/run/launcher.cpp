@@ -123,8 +123,8 @@ std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Devic
   if (auto why = other_abi(kernel)) return why;
   const OpParams whole = Workload::shape_params(item, padded_strides);
   if (is_one_call(item.params)) return refused(kernel, device, whole);
-  if ((kernel.flags & (kReturnsOutputs | kNoLse)) != 0) {
-    return SkipReason{fmt::format("{}: path {} needs a kernel that writes O and LSE where it is told",
+  if ((kernel.flags & (kReturnsOutputs | kNoLse | kInfEmptyLse)) != 0) {
+    return SkipReason{fmt::format("{}: path {} needs a kernel that writes O and LSE as the contract says",
                                   kernel.name, path_name(item.params.path))};
   }
   for (const Part& part : parts_of(item.params, whole.attention, 0)) {
@@ -331,6 +331,7 @@ std::optional<std::string> Launcher::memory_damage() const {
 HostOutputs Launcher::outputs(const Workload& workload) const {
   HostOutputs h = workload.download_outputs();
   h.no_lse = (kernel_->flags & kNoLse) != 0;
+  if ((kernel_->flags & kInfEmptyLse) != 0) h.flip_infinities();
   if (returns_outputs()) h.unused_written.clear();  // the harness wrote the rows
   if (const auto partial = states()) h.extra_variance = merge_variance(*partial);
   return h;

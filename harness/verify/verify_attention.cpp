@@ -287,8 +287,10 @@ class Judge {
     const double of_empty = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(h)];
     const double l = outputs_.no_lse ? (empty ? of_empty : 0) : lse(token, h);
     if (empty ? !same_lse(l, of_empty) : !std::isfinite(l)) {
-      return fmt::format("LSE of {} is {}, expected {}", row_text(seq, i, h), number_text(l),
-                         empty ? fmt::format("{} (the row sees no key)", of_empty) : finite(l));
+      const auto written = [this](double x) { return outputs_.inf_empty_lse && std::isinf(x) ? -x : x; };
+      return fmt::format(
+          "LSE of {} is {}, expected {}", row_text(seq, i, h), number_text(written(l)),
+          empty ? fmt::format("{} (the row sees no key)", written(of_empty)) : finite(written(l)));
     }
     const bool looks_right = !empty && finite_row(token, h);
     for (int c = 0; c < p_.dim_v() && !looks_right; ++c) {

@@ -22,9 +22,10 @@ struct HostOutputs {
   /// Attention, merge_states: (total_q, Hq, Dv) in the case's type_of_out(). kv_append: query_out as it lies in
   /// memory, or empty.
   std::vector<unsigned char> out;
-  std::vector<float> lse;    ///< attention, merge_states: (Hq, total_q)
-  bool no_lse = false;       ///< `lse` is not judged (kNoLse)
-  std::vector<float> probs;  ///< attention with `probs`: (Hq, total_q, max_seqlen_k), else empty
+  std::vector<float> lse;      ///< attention, merge_states: (Hq, total_q)
+  bool no_lse = false;         ///< `lse` is not judged (kNoLse)
+  bool inf_empty_lse = false;  ///< infinities of `lse` have the other sign than the kernel's (kInfEmptyLse)
+  std::vector<float> probs;    ///< attention with `probs`: (Hq, total_q, max_seqlen_k), else empty
   /// Attention merged from several launches: variance of O in addition to that of one launch, shaped like
   /// `out`; else empty.
   std::vector<double> extra_variance;
@@ -40,6 +41,8 @@ struct HostOutputs {
   /// or empty.
   std::vector<unsigned char> dq, dk, dv;
   std::vector<float> dsinks;
+  /// Takes an LSE of +inf for that of a row without keys, where the contract says -inf.
+  void flip_infinities();
   /// Attention that appends: (total_new, Hkv, D), the new keys and values as the launch stored them.
   std::vector<unsigned char> new_k, new_v;
 };

@@ -120,6 +120,7 @@ enum KernelFlag : uint32_t {
   kReturnsOutputs = 1u << 2,  ///< outputs may be in memory of the kernel: LaunchContext::returned
   kNoLse = 1u << 3,           ///< the launch gives no LSE, and none is judged
   kFinitePadding = 1u << 4,   ///< it may not meet NaN where nothing must be read; finite numbers lie there
+  kInfEmptyLse = 1u << 7,     ///< the LSE of a row without keys is +inf, where the contract says -inf
   kHostLengths = 1u << 5,     ///< it reads lengths when it is planned: a launch is not repeated with others
 };
 
@@ -228,6 +229,7 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kLseTokenMajor, "lse_token_major"},
     {kRaggedStates, "ragged_states"},
     {kInfLse, "inf_lse"},
+    {kTopLeft, "top_left"},
     {kVChannelScales, "v_channel_scales"},
     {kAppendQuantised, "append_quantised"},
     {kE4m3Out, "e4m3_out"},

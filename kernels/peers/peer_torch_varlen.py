@@ -14,10 +14,10 @@ _KNOWN = inspect.signature(varlen.varlen_attn).parameters
 # multiple of 256 rows, LSE (heads, total_q) in natural logarithm and +inf for a row without keys, P in the type of V.
 # Its windows multiply P = 0 by rows of V that are left of them.
 @ab.attention("packed paged seqused_k causal window bf16 fp16", head_dim=range(8, 257, 8), block_size=range(256, 4097, 256),
-              p="input", returns=True, padding="finite", min_compute_capability=80)
+              p="input", returns=True, lse="plus_inf", padding="finite", min_compute_capability=80)
 def torch_varlen(c):
     """torch.nn.attention.varlen.varlen_attn"""
-    call_views.refuse_blind_queries(c, "varlen_attn's LSE of it is +inf")
+    call_views.refuse_empty(c)
     q, k, v, cu_q, cu_k = c.torch("q k v cu_seqlens_q cu_seqlens_k")
     used, block_table = c.torch("seqused_k"), call_views.block_table(c)
     more = {"window_size": call_views.window(c), "scale": c.softmax_scale}

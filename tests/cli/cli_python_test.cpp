@@ -90,6 +90,14 @@ TEST_F(CliPython, OutputsMayBeReturned) {
   EXPECT_THAT(records["natural_not_base2"]["check"]["clues"].dump(), HasSubstr("base 2"));
   EXPECT_EQ(records["keeps_result"]["status"], "fail") << "it returns what the harness has overwritten";
 
+  o = run(file,
+          {"--case", "{batch: q5s3_q2_q4s0, heads: 4/2, head_dim: 8, mask: causal, allow_short_kv: true}",
+           "--check", "full,invariants"});
+  for (const char* name : {"returns", "plus_inf", "plus_inf_base2"})
+    EXPECT_EQ(records[name]["status"], "pass") << name << records[name];
+  EXPECT_THAT(reason("undeclared_inf"), HasSubstr("is inf, expected -inf (the row sees no key)"));
+  EXPECT_THAT(reason("minus_inf"), HasSubstr("is -inf, expected inf (the row sees no key)"));
+
   o = run(file, {"--case", paged});
   EXPECT_EQ(records["needs_finite"]["status"], "pass") << records["needs_finite"];
   EXPECT_EQ(records["needs_finite"]["check"]["numerics"]["finite_padding"], true);

@@ -26,6 +26,36 @@ def other_layouts(c):
     return launch
 
 
+def with_inf(out, lse):
+    return bf16(out), np.where(np.isneginf(lse), np.float32(np.inf), lse)
+
+
+@kernel(lse="plus_inf")
+def plus_inf(c):
+    return lambda: with_inf(*attention(c))
+
+
+@kernel(lse="base2 token_major plus_inf")
+def plus_inf_base2(c):
+    def launch():
+        out, lse = with_inf(*attention(c))
+        return out, np.ascontiguousarray(lse.T) / np.float32(np.log(2))
+    return launch
+
+
+@kernel()
+def undeclared_inf(c):
+    return lambda: with_inf(*attention(c))
+
+
+@kernel(lse="plus_inf")
+def minus_inf(c):
+    def launch():
+        out, lse = attention(c)
+        return bf16(out), lse
+    return launch
+
+
 @kernel(lse="none")
 def no_lse(c):
     return lambda: bf16(attention(c)[0])

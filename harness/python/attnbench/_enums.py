@@ -62,6 +62,7 @@ class Feature(enum.IntFlag):
     LSE_TOKEN_MAJOR = 1 << 30
     RAGGED_STATES = 1 << 31
     INF_LSE = 1 << 32
+    TOP_LEFT = 1 << 33
     V_CHANNEL_SCALES = 1 << 34
     APPEND_QUANTISED = 1 << 35
     E4M3_OUT = 1 << 36
@@ -110,6 +111,7 @@ class KernelFlag(enum.IntFlag):
     RETURNS_OUTPUTS = 1 << 2
     NO_LSE = 1 << 3
     FINITE_PADDING = 1 << 4
+    INF_EMPTY_LSE = 1 << 7
     HOST_LENGTHS = 1 << 5
 
 
@@ -148,6 +150,7 @@ FEATURES = {
     "lse_token_major": Feature.LSE_TOKEN_MAJOR,
     "ragged_states": Feature.RAGGED_STATES,
     "inf_lse": Feature.INF_LSE,
+    "top_left": Feature.TOP_LEFT,
     "v_channel_scales": Feature.V_CHANNEL_SCALES,
     "append_quantised": Feature.APPEND_QUANTISED,
     "e4m3_out": Feature.E4M3_OUT,

@@ -74,12 +74,14 @@ class Kernel:
         self.returns = options.pop("returns")
         words = options.pop("lse").split()
         for word in words:
-            _choice("lse", word, ("natural", "base2", "none", "token_major"))
+            _choice("lse", word, ("natural", "base2", "none", "token_major", "plus_inf"))
         self.lse_base2, self.lse_token_major = "base2" in words, "token_major" in words
         if self.lse_token_major and not self.returns:
             raise ValueError('lse="token_major" needs returns=True: c.lse is (heads, rows)')
         if self.returns or self.lse_base2:
             self.flags |= KernelFlag.RETURNS_OUTPUTS
+        if "plus_inf" in words:
+            self.flags |= KernelFlag.INF_EMPTY_LSE
         self.gives_lse = "none" not in words
         if not self.gives_lse:
             self.flags |= KernelFlag.NO_LSE
@@ -87,7 +89,7 @@ class Kernel:
             self.flags |= KernelFlag.FINITE_PADDING
         if _choice("lengths", options.pop("lengths"), {"device": False, "host": True}):
             self.flags |= KernelFlag.HOST_LENGTHS
-        if self.flags & (KernelFlag.RETURNS_OUTPUTS | KernelFlag.NO_LSE) and op != Op.ATTENTION:
+        if self.flags & (KernelFlag.RETURNS_OUTPUTS | KernelFlag.NO_LSE | KernelFlag.INF_EMPTY_LSE) and op != Op.ATTENTION:
             raise ValueError("returns and lse are options of attention only")
         if self.flags & (KernelFlag.FINITE_PADDING | KernelFlag.HOST_LENGTHS) and op not in _WITH_P:
             raise ValueError("padding and lengths are options of attention and attention_backward only")
@@ -157,7 +159,8 @@ def _decorator(op: Op):
     returns: the launch returns O, a tensor (total_q, heads, head_dim_v), or the tuple (O, LSE). They are judged
         where they lie; bringing them to c.out and c.lse is not timed.
     lse: "natural", "base2" or "none" (it gives none, and none is judged). With "token_major" the returned LSE is
-        (total_q, heads), else (heads, total_q). "base2 token_major" is both.
+        (total_q, heads), else (heads, total_q). "plus_inf": the LSE of a row without keys is +inf, as FlashAttention
+        writes it, not -inf. "base2 token_major plus_inf" is all three.
     padding: "finite" if the kernel may not meet NaN where nothing must be read. Finite numbers lie there then, so
         less is checked; the record says so.
     lengths: "host" if the function, and not the launch, reads lengths or tables. The launch is then not repeated with
