@@ -68,7 +68,8 @@ std::vector<KeyTile> cut_key_tiles(const Problem& p, const std::vector<KeyId>& k
     tiles.back().last = i + 1;
     // Under a causal mask the rows that see a key are those behind it.
     const int q_len = p.q_lens[key.seq];
-    tiles.back().cost += p.causal ? std::min(q_len, p.k_lens[key.seq] - key.pos) : q_len;
+    const int behind = std::max(0, (p.top_left ? q_len : p.k_lens[key.seq]) - key.pos);
+    tiles.back().cost += p.causal ? std::min(q_len, behind) : q_len;
   }
   std::stable_sort(tiles.begin(), tiles.end(),
                    [](const KeyTile& a, const KeyTile& b) { return a.cost > b.cost; });

@@ -61,9 +61,13 @@ double finish_time(const std::vector<Tile>& tiles, int num_threads) {
 
 }  // namespace
 
+int64_t diagonal(const Problem& problem, int seq, int pos) {
+  return problem.top_left ? pos : int64_t{pos} + problem.k_lens[seq] - problem.q_lens[seq];
+}
+
 KeyRange visible_keys(const Problem& problem, int seq, int pos) {
   const int64_t k_len = problem.k_lens[seq];
-  const int64_t diag = pos + k_len - problem.q_lens[seq];
+  const int64_t diag = diagonal(problem, seq, pos);
   const int64_t right = problem.causal ? 0 : problem.window_right;
   KeyRange keys{0, problem.k_ends.empty() ? k_len : std::min<int64_t>(k_len, problem.k_ends[seq])};
   if (problem.window_left >= 0) keys.begin = std::max<int64_t>(0, diag - problem.window_left);

@@ -18,6 +18,8 @@ struct KeyRange {
 
 /// The keys that query `pos` of sequence `seq` sees, by the rule of Problem, clipped to [0, k_lens[seq]).
 KeyRange visible_keys(const Problem& problem, int seq, int pos);
+/// Where query `pos` of sequence `seq` is on the key axis.
+int64_t diagonal(const Problem& problem, int seq, int pos);
 
 /// Rows first..last-1 of Plan::rows. All belong to one sequence and KV head; all see keys or none does.
 struct Tile {

@@ -12,7 +12,8 @@
 
 namespace attnbench::reference {
 
-/// The logical problem. Query i of sequence b is at diag = i + k_lens[b] - q_lens[b] on the key axis. Key j
+/// The logical problem. Query i of sequence b is at diag = i + k_lens[b] - q_lens[b] on the key axis, or at i with
+/// top_left. Key j
 /// is visible if (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right), with
 /// right = 0 if causal, else window_right, and, with attention_chunk C > 0, if floor(j / C) == floor(diag / C).
 struct Problem {
@@ -26,6 +27,7 @@ struct Problem {
   /// the problem of a kernel that loses the last keys.
   std::vector<int> k_ends;
   bool causal = false;
+  bool top_left = false;
   int window_left = -1;
   int window_right = -1;
   int attention_chunk = 0;  ///< tokens of a chunk; 0: none

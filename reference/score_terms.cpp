@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/contract/dropout.h"
+#include "reference/plan.h"
 
 namespace attnbench::reference {
 
@@ -24,13 +25,9 @@ double ScoreTerms::slope(const RowId& row) const {
   return slopes[slopes.size() == heads ? row.head : row.seq * heads + row.head];
 }
 
-int64_t ScoreTerms::diagonal(const RowId& row) const {
-  return int64_t{row.pos} + problem_.k_lens[row.seq] - problem_.q_lens[row.seq];
-}
-
 void ScoreTerms::add_alibi(const RowId& row, const KeyRange& keys, double* scores) const {
   const double slope = this->slope(row);
-  const int64_t diag = diagonal(row);
+  const int64_t diag = diagonal(problem_, row.seq, row.pos);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     const double distance = static_cast<double>(std::abs(diag - j));
     scores[j] -= slope * (problem_.alibi_sqrt ? std::sqrt(distance) : distance);
@@ -39,7 +36,7 @@ void ScoreTerms::add_alibi(const RowId& row, const KeyRange& keys, double* score
 
 double ScoreTerms::alibi(const RowId& row, int64_t key) const {
   if (problem_.alibi_slopes.empty()) return 0.0;
-  const double distance = static_cast<double>(std::abs(diagonal(row) - key));
+  const double distance = static_cast<double>(std::abs(diagonal(problem_, row.seq, row.pos) - key));
   return slope(row) * (problem_.alibi_sqrt ? std::sqrt(distance) : distance);
 }
 

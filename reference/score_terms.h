@@ -25,7 +25,6 @@ class ScoreTerms {
 
  private:
   double slope(const RowId& row) const;
-  int64_t diagonal(const RowId& row) const;
 
   const Problem& problem_;
   std::vector<int64_t> q_begin_;  ///< first packed row of each sequence

@@ -59,9 +59,25 @@ void check_lists(const CaseParams& p, const FailAt& fail) {
   }
 }
 
+/// A diagonal that begins at the first key is that of one mask, and of nothing else that counts from a diagonal.
+void check_top_left(const CaseParams& p, const FailAt& fail) {
+  const auto refuse = [&](bool holds, const char* key, const char* what) {
+    if (holds)
+      fail(key,
+           fmt::format("mask: causal_top_left does not go with {}; drop one, or write 'mask: causal'", what));
+  };
+  refuse(p.attention_chunk > 0, "attention_chunk", "attention_chunk, which counts from the last key");
+  refuse(p.alibi != Alibi::kNone, "alibi", "alibi, which counts from the last key");
+  refuse(p.rotary != Rotary::kNone, "rotary",
+         "rotary, which turns queries to positions from the last key on");
+  refuse(p.append, "append", "append: the first query would not see the new keys");
+  refuse(p.path != Path::kOneCall, "path", "a path of several launches, which see parts of the keys");
+}
+
 }  // namespace
 
 void check_masks(const CaseParams& p, const FailAt& fail) {
+  if (p.causal.top_left) check_top_left(p, fail);
   if (p.op != Op::kAttention) return;
   if (p.topk > 0) check_lists(p, fail);
   if (p.custom_mask != CustomMask::kNone) check_custom_mask(p, fail);

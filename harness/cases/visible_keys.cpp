@@ -19,6 +19,9 @@ Bounds bounds_of(const Mask& m) {
   return b;
 }
 
+/// The key on the first query's diagonal.
+int64_t first_diagonal(const Mask& m, int64_t q, int64_t k) { return m.top_left ? 0 : k - q; }
+
 /// Sum over i in [0, n) of clamp(a + i, 0, k), in closed form: a ramp between a flat 0 and a flat k.
 int64_t sum_clamped(int64_t a, int64_t n, int64_t k) {
   const int64_t ramp_begin = std::clamp<int64_t>(-a, 0, n);
@@ -53,7 +56,7 @@ int64_t pairs_with_chunks(const Bounds& b, int64_t chunk, int64_t q, int64_t k) 
 
 KeyRange visible_keys(const Mask& mask, int64_t q, int64_t k, int64_t first, int64_t last) {
   const Bounds b = bounds_of(mask);
-  const int64_t off = k - q;
+  const int64_t off = first_diagonal(mask, q, k);
   const int64_t begin = b.begin ? std::clamp<int64_t>(off + first + *b.begin, 0, k) : 0;
   const int64_t end = b.end ? std::clamp<int64_t>(off + last + *b.end, 0, k) : k;
   if (mask.chunk == 0) return {begin, std::max(begin, end)};
@@ -71,8 +74,9 @@ KeyRange visible_keys_union(const Mask& mask, int64_t q, int64_t k) {
 int64_t visible_pairs(const Mask& mask, int64_t q, int64_t k) {
   const Bounds b = bounds_of(mask);
   if (mask.chunk > 0) return pairs_with_chunks(b, mask.chunk, q, k);
-  const int64_t ends = b.end ? sum_clamped(k - q + *b.end, q, k) : q * k;
-  const int64_t begins = b.begin ? sum_clamped(k - q + *b.begin, q, k) : 0;
+  const int64_t off = first_diagonal(mask, q, k);
+  const int64_t ends = b.end ? sum_clamped(off + *b.end, q, k) : q * k;
+  const int64_t begins = b.begin ? sum_clamped(off + *b.begin, q, k) : 0;
   return ends - begins;
 }
 

@@ -22,16 +22,17 @@ struct Mask {
   int64_t window_left = -1;
   int64_t window_right = -1;
   int64_t chunk = 0;
+  bool top_left = false;  ///< the diagonal begins at the first key, else it ends at the last one
 };
 inline Mask mask_of(const CaseParams& p) {
-  return {p.causal, p.window_left, p.window_right, p.attention_chunk};
+  return {p.causal.on, p.window_left, p.window_right, p.attention_chunk, p.causal.top_left};
 }
 /// Whether queries may see keys with gaps between them (seen_keys.h). This file's rules then give the interval from
 /// the first key to the last that a mask could show.
 inline bool has_gaps(const CaseParams& p) { return p.custom_mask != CustomMask::kNone || p.topk > 0; }
 
 /// Keys that at least one of the queries `first` .. `last` sees, in a sequence with q queries and k keys. The
-/// last query is aligned with the last key (bottom-right).
+/// last query is aligned with the last key (bottom-right), or the first ones are (top_left).
 KeyRange visible_keys(const Mask& mask, int64_t q, int64_t k, int64_t first, int64_t last);
 /// Keys that query i sees.
 inline KeyRange visible_keys(const Mask& mask, int64_t q, int64_t k, int64_t i) {

@@ -31,6 +31,14 @@ enum class Alibi { kNone, kPerHead, kPerSequence };
 /// each sees the older keys, its ancestors and itself. kItems: several items behind a common prefix, each sees
 /// the prefix and itself up to the diagonal. kBlocks: blocks of keys, drawn for blocks of queries.
 enum class CustomMask { kNone, kRandom, kTree, kItems, kBlocks };
+/// Whether there is a causal mask. Its last query sees the last key or, with top_left, its first query the first key
+/// alone.
+struct CausalMask {
+  bool on = false, top_left = false;
+  constexpr CausalMask(bool is_on = false, bool is_top_left = false) : on(is_on), top_left(is_top_left) {}
+  constexpr operator bool() const { return on; }
+  bool operator==(const CausalMask&) const = default;
+};
 /// How many entries of topk_indices count: all, a number drawn for each query, or none.
 enum class TopkLength { kFull, kDrawn, kZero };
 /// What kv_append does with the queries of its tokens: nothing, or return them in dtype or e4m3.
@@ -200,7 +208,7 @@ struct CaseParams {
   int32_t leftpad = 0;         ///< not packed: most unused rows before a sequence's first key (cache_leftpad)
   bool shuffled_cache = true;  ///< contiguous: cache rows not in the sequences' order (cache_batch_idx)
 
-  bool causal = false;
+  CausalMask causal;
   int32_t window_left = -1;
   int32_t window_right = -1;
   bool window_drawn = false;    ///< both sides are to be drawn; expand() puts numbers in their place

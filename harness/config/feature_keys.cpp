@@ -44,6 +44,7 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kLseTokenMajor, "out_lse_layout: token_major"},
     {kRaggedStates, "states_per_row: varied"},
     {kInfLse, "empty_lse: plus_inf"},
+    {kTopLeft, "mask: causal_top_left"},
     {kVChannelScales, "kv_dtype: e4m3, v_descales: per_channel"},
     {kAppendQuantised, "append: in_call, kv_dtype: e4m3"},
     {kE4m3Out, "out_dtype: e4m3"},

@@ -11,12 +11,21 @@ constexpr int kMaxTopk = 16384;
 /// Which keys a query sees.
 Rows mask_keys() {
   return {
-      word_key<bool>("mask", "`causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n",
-                     &C::causal, {{"none", false}, {"causal", true}})
+      word_key<CausalMask>(
+          "mask",
+          "`causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n. `causal_top_left`: up to i, as "
+          "in cuDNN and PyTorch; windows count from there, too",
+          &C::causal, {{"none", false}, {"causal", true}, {"causal_top_left", {true, true}}})
           .when(attends)
-          .labelled([](P p) { return p.causal ? "/causal" : "/full"; })
-          .needing(feature(kCausal, [](P p) { return p.causal; }))
-          .reported([](Json& j, P p) { j["causal"] = p.causal; })
+          .labelled([](P p) {
+            return p.causal.top_left ? "/causal-top-left" : p.causal ? "/causal" : "/full";
+          })
+          .needing(
+              [](P p) { return (p.causal ? kCausal : kNothing) | (p.causal.top_left ? kTopLeft : kNothing); })
+          .reported([](Json& j, P p) {
+            j["causal"] = p.causal.on;
+            if (p.causal.top_left) j["top_left"] = true;
+          })
           .always_written(),
       window_key()
           .when(attends)

@@ -124,13 +124,6 @@ class WorkloadReader {
       ids = pages(inputs, kv);
       lengths_of_pages(inputs, d.constant("page_size"), k_lens);
     }
-    if (d.mask == TraceMask::kTopLeft) {
-      for (std::size_t b = 0; b < batch; ++b) {
-        if (qo[b + 1] - qo[b] != k_lens[b])
-          throw Skipped(
-              "a causal mask from the top left, on a sequence with other numbers of queries and keys");
-      }
-    }
     const std::string mapping = mapping_of(d, scale_of(inputs, d), qo, k_lens);
     try {
       Expansion e = expand(parse_inline_case(mapping, {}, seed_));
@@ -246,17 +239,20 @@ class WorkloadReader {
 
   static std::string mapping_of(const Definition& d, double scale, const std::vector<int64_t>& qo,
                                 const std::vector<int64_t>& k_lens) {
-    const bool causal = d.mask != TraceMask::kNone;
     std::string batch;
-    bool short_kv = false;
+    bool short_kv = false, unequal = false;
     for (std::size_t b = 0, end = 0; b < k_lens.size(); b = end) {
       const int64_t q = qo[b + 1] - qo[b];
       while (end < k_lens.size() && qo[end + 1] - qo[end] == q && k_lens[end] == k_lens[b]) ++end;
       batch += fmt::format("{}{}q{}s{}", batch.empty() ? "" : "_", end - b, q, k_lens[b]);
-      short_kv = short_kv || (causal && q > k_lens[b]);
+      unequal = unequal || q != k_lens[b];
+      short_kv = short_kv || (d.mask == TraceMask::kCausal && q > k_lens[b]);
     }
+    const char* mask = d.mask == TraceMask::kNone                 ? "none"
+                       : d.mask == TraceMask::kTopLeft && unequal ? "causal_top_left"
+                                                                  : "causal";
     std::string text = fmt::format("{{op: attention, dtype: {}, softmax_scale: {}, mask: {}, batch: {}",
-                                   d.dtype, scale, causal ? "causal" : "none", batch.empty() ? "0q0" : batch);
+                                   d.dtype, scale, mask, batch.empty() ? "0q0" : batch);
     if (short_kv) text += ", allow_short_kv: true";
     text += d.paged ? fmt::format(", kv: paged, block_size: {}, kv_layout: {}", d.constant("page_size"),
                                   d.hnd ? "hnd" : "nhd")

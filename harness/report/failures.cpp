@@ -50,6 +50,7 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
     return (ratio & (ratio - 1)) != 0;
   });
   add("are causal", [](const CaseParams& p) { return p.causal; });
+  add("are causal from the top left", [](const CaseParams& p) { return p.causal.top_left; });
   add("have no causal mask", [](const CaseParams& p) { return !p.causal; });
   add("have a window", [](const CaseParams& p) { return p.window_left >= 0 || p.window_right >= 0; });
   add("have a custom mask", [](const CaseParams& p) { return p.custom_mask != CustomMask::kNone; });

@@ -12,6 +12,7 @@ namespace {
 #define GRADS "op: attention_backward, dtype: bf16, heads: 4/2, head_dim: 64"
 #define GRAD_LENGTHS "batch: q40_q33s70_q0s9}"
 constexpr const char* kGradsPlain = "{" GRADS ", mask: causal, " GRAD_LENGTHS;
+constexpr const char* kGradsTopLeft = "{" GRADS ", mask: causal_top_left, " GRAD_LENGTHS;
 constexpr const char* kGradsUnmasked = "{" GRADS ", mask: none, " GRAD_LENGTHS;
 constexpr const char* kGradsDropped = "{" GRADS ", mask: causal, dropout: 0.3, " GRAD_LENGTHS;
 constexpr const char* kGradsWindowed = "{" GRADS ", mask: none, window: \"9,3\", " GRAD_LENGTHS;
@@ -23,7 +24,7 @@ constexpr const char* kGradsUnseen = "{" GRADS ", mask: none, window: \"9,0\", b
 constexpr const char* kGradsShortKeys = "{" GRADS ", mask: causal, allow_short_kv: true, batch: q40s20_q33}";
 
 KeyRange seen_by(const AttentionBackwardParams& p, const GradPair& x) {
-  return visible_keys({p.causal != 0, p.window_left, p.window_right}, x.q_len, x.k_len, x.i);
+  return visible_keys(mask_of_launch(p), x.q_len, x.k_len, x.i);
 }
 
 /// The rule whose pairs are visible if `also` holds besides, in one of the sums.
@@ -194,6 +195,10 @@ std::vector<Fault> mask_grad_faults() {
            "the causal mask is aligned top-left",
            {kGradsPlain},
            with_backward_rule(top_left)},
+          {"top_left_taken_as_bottom_right_in_gradients",
+           "a causal mask from the first key on is aligned at the last one",
+           {kGradsTopLeft},
+           with_backward([](Tamper&, AttentionBackwardParams& p) { p.features &= ~uint64_t{kTopLeft}; })},
           {"causal_ignored_in_gradients",
            "the mask is ignored",
            {kGradsPlain},

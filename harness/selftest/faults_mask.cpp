@@ -11,6 +11,10 @@ namespace {
 constexpr const char* kPagedCausal =
     "{kv: paged, block_size: 16, " SMALL ", mask: causal, batch: q5s70_q1s100_q3s33_q1s64}";
 constexpr const char* kPackedCausal = "{kv: packed, " SMALL ", mask: causal, batch: q40_q17s30_q1s50}";
+constexpr const char* kTopLeftPacked =
+    "{kv: packed, " SMALL ", mask: causal_top_left, batch: q40_q17s30_q1s50_q33s20}";
+constexpr const char* kTopLeftPaged =
+    "{kv: paged, block_size: 16, " SMALL ", mask: causal_top_left, batch: q5s70_q1s100_q33s20}";
 constexpr const char* kWindowed =
     "{kv: packed, " SMALL ", mask: causal, window: \"20,0\", batch: q40s60_q1s100}";
 constexpr const char* kChunked =
@@ -67,6 +71,11 @@ FaultClass mask_faults() {
               p.causal = 0;
             }),
             {"mask: causal"}},
+           {"top_left_taken_as_bottom_right",
+            "a causal mask from the first key on is aligned at the last one",
+            {kTopLeftPacked, kTopLeftPaged},
+            with_params([](Tamper&, AttentionParams& p) { p.features &= ~uint64_t{kTopLeft}; }),
+            {"mask: causal_top_left"}},
            {"window_off_by_one",
             "window_left counts the key on the diagonal",
             {kWindowed, kDraft},

@@ -61,14 +61,15 @@ int HostView::k_len(int seq) const {
 }
 
 std::vector<HostRow> HostView::rows() const {
-  const Mask mask{p_.causal != 0, p_.window_left, p_.window_right, p_.attention_chunk};
+  Mask mask = mask_of_launch(p_);
+  mask.chunk = p_.attention_chunk;
   std::vector<HostRow> rows;
   for (int b = 0; b < p_.batch; ++b) {
     const int q_len = this->q_len(b);
     for (int i = 0; i < q_len; ++i) {
       for (int h = 0; h < p_.num_heads_q; ++h) {
         HostRow r{b, i, h, q_len, k_len(b), int64_t{cu_q[size_of(b)]} + i, 0, 0, 0};
-        r.diag = int64_t{i} + r.k_len - q_len;
+        r.diag = int64_t{i} + (mask.top_left ? 0 : r.k_len - q_len);
         const KeyRange seen = visible_keys(mask, q_len, r.k_len, i);
         r.lo = seen.begin;
         r.hi = seen.end;

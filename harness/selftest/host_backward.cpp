@@ -164,8 +164,7 @@ class HostBackward {
 
   bool visible(const GradPair& x, Grad of) const {
     if (rule_.visible) return rule_.visible(p_, x, of);
-    return visible_keys({p_.causal != 0, p_.window_left, p_.window_right}, x.q_len, x.k_len, x.i)
-        .contains(x.j);
+    return visible_keys(mask_of_launch(p_), x.q_len, x.k_len, x.i).contains(x.j);
   }
   double term(const GradPair& x, Grad of) const {
     if (rule_.term) return rule_.term(x, of);

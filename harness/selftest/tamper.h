@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/cases/visible_keys.h"
 #include "harness/device/device.h"
 #include "harness/workload/guarded_buffer.h"
 #include "kernels/contract/kernel.h"
@@ -41,6 +42,12 @@ struct OutView {
     return token * p->out_stride_token + head * p->out_stride_head;
   }
 };
+
+/// Causal mask and window of a launch of attention or attention_backward.
+template <class Params>
+Mask mask_of_launch(const Params& p) {
+  return {p.causal != 0, p.window_left, p.window_right, 0, (p.features & kTopLeft) != 0};
+}
 
 /// Number of elements of the LSE that a launch may address.
 inline int64_t lse_elements(const AttentionParams& p) {

@@ -47,6 +47,7 @@ reference::Problem problem_of(const Case& c) {
     r.k_lens.push_back(s.k);
   }
   r.causal = p.causal;
+  r.top_left = p.causal.top_left;
   r.window_left = p.window_left;
   r.window_right = p.window_right;
   r.attention_chunk = p.attention_chunk;

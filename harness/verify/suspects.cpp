@@ -99,12 +99,13 @@ class Suspects {
                x.causal = false;
                x.window_right = 1;
              });
-      change("the causal mask hides one key too many: keys j < diag are seen, not j <= diag", shorter_by_one);
-      change("the causal mask is aligned top-left, j <= i, not j <= i + len_k - len_q",
-             [](reference::Problem& x) {
-               for (std::size_t b = 0; b < x.k_lens.size(); ++b)
-                 x.k_lens[b] = std::min(x.k_lens[b], x.q_lens[b]);
-             });
+      if (!p_.causal.top_left)
+        change("the causal mask hides one key too many: keys j < diag are seen, not j <= diag",
+               shorter_by_one);
+      change(p_.causal.top_left
+                 ? "the causal mask is aligned bottom-right, j <= i + len_k - len_q, not j <= i"
+                 : "the causal mask is aligned top-left, j <= i, not j <= i + len_k - len_q",
+             [](reference::Problem& x) { x.top_left = !x.top_left; });
       // With one query a sequence, the last key is the diagonal.
       if (std::any_of(p_.seqs.begin(), p_.seqs.end(), [](const SeqLen& s) { return s.q > 1; })) {
         change("the last key of each sequence is left out, but the diagonal is right",

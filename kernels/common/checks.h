@@ -220,6 +220,18 @@ inline KernelStatus check_head_dims(const Kernel& kernel, const AttentionParams&
   return KernelStatus::kOk;
 }
 
+/// Checks the mask of a launch of attention or attention_backward.
+template <class Params>
+KernelStatus check_top_left(const Kernel& kernel, const Params& p, KernelMessage* message) {
+  constexpr uint64_t kOthers = kAttentionChunk | kAlibi | kRotary;
+  if (!(p.features & kTopLeft) || ((p.features & kCausal) && !(p.features & kOthers)))
+    return KernelStatus::kOk;
+  return refuse(
+      message, KernelStatus::kBadArgument,
+      "%s: causal, without attention_chunk, alibi and rotary, required for top_left, given bits 0x%llx",
+      kernel.name, static_cast<unsigned long long>(p.features & (kOthers | kCausal)));
+}
+
 /// Checks the shapes and types of an attention launch. Call check_features first.
 inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionParams& p,
                                          KernelMessage* message) {
@@ -239,6 +251,7 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
   if (const KernelStatus s = check_head_dims(kernel, p, message); s != KernelStatus::kOk) return s;
   if (const KernelStatus s = check_block_scales(kernel, p, message); s != KernelStatus::kOk) return s;
   if (const KernelStatus s = check_qv(kernel, p, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = check_top_left(kernel, p, message); s != KernelStatus::kOk) return s;
   const uint64_t sources = p.features & (kPackedKv | kPagedKv | kContiguousKv);
   if (sources == 0 || (sources & (sources - 1)) != 0) {
     return bad("%s: one of packed, paged and contiguous required, given bits 0x%llx",

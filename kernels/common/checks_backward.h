@@ -39,6 +39,7 @@ inline KernelStatus check_backward_args(const Kernel& kernel, const AttentionBac
     return bad("%s: head_dim_v equal to head_dim %d required %s head_dim_v, given %d", p.head_dim,
                p.features & kHeadDimV ? "not with feature" : "without feature", p.head_dim_v);
   }
+  if (const KernelStatus s = check_top_left(kernel, p, message); s != KernelStatus::kOk) return s;
   if (!(p.softcap >= 0.0f)) return bad("%s: softcap >= 0 required, given %g", static_cast<double>(p.softcap));
   const bool dropout = (p.features & kDropout) != 0;
   if (dropout ? !(p.p_dropout > 0.0f && p.p_dropout < 1.0f) : p.p_dropout != 0.0f) {

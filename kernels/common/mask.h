@@ -18,29 +18,42 @@ struct KeyBounds {
 
 /// Params is AttentionParams or AttentionBackwardParams, whose masks are the same but for attention_chunk.
 ///
-/// The smallest range that holds every key which the causal mask and the window show to a query of [first_i,
-/// last_i]: all visible keys of a launch without kAttentionChunk. Query indices count from the start of the
-/// sequence; first_i <= last_i.
+/// The key on the diagonal of a sequence's first query. 64-bit because a window may be as large as INT32_MAX.
+template <class Params>
+ATTNBENCH_HD inline int64_t first_diagonal(const Params& p, int32_t q_len, int32_t k_len) {
+  return p.features & kTopLeft ? 0 : static_cast<int64_t>(k_len) - q_len;
+}
+
+/// The smallest range that holds every key which the causal mask and the window show to a query whose diagonal is within
+/// [first, last].
 ///
 /// Both edges of the mask move right by one key per query. So the first query sets the left edge and the last
-/// query the right one. Sums are 64-bit because a window may be as large as INT32_MAX.
+/// query the right one.
 template <class Params>
-ATTNBENCH_HD inline KeyBounds window_keys_of_rows(const Params& p, int32_t first_i, int32_t last_i,
-                                                  int32_t q_len, int32_t k_len) {
-  const int64_t shift = static_cast<int64_t>(k_len) - q_len;  // diagonal of query i: key i + shift
+ATTNBENCH_HD inline KeyBounds window_keys_of_diagonals(const Params& p, int64_t first, int64_t last,
+                                                       int32_t k_len) {
   const int64_t right = p.causal ? 0 : p.window_right;
   int64_t begin = 0;
   int64_t end = k_len;
   if (p.window_left >= 0) {
-    const int64_t edge = first_i + shift - p.window_left;
+    const int64_t edge = first - p.window_left;
     if (edge > begin) begin = edge;
   }
   if (right >= 0) {
-    const int64_t edge = last_i + shift + right + 1;
+    const int64_t edge = last + right + 1;
     if (edge < end) end = edge;
   }
   if (begin >= end) return {0, 0};
   return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
+}
+
+/// The same for queries [first_i, last_i], which count from the start of the sequence: all visible keys of a launch
+/// without kTopLeft and kAttentionChunk.
+template <class Params>
+ATTNBENCH_HD inline KeyBounds window_keys_of_rows(const Params& p, int32_t first_i, int32_t last_i,
+                                                  int32_t q_len, int32_t k_len) {
+  const int64_t shift = static_cast<int64_t>(k_len) - q_len;
+  return window_keys_of_diagonals(p, first_i + shift, last_i + shift, k_len);
 }
 
 /// The same for one query. Requires 0 <= i < q_len.
@@ -71,11 +84,10 @@ ATTNBENCH_HD constexpr int32_t chunk_of(const AttentionBackwardParams&) { return
 template <class Params>
 ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const Params& p, int32_t first_i, int32_t last_i,
                                                    int32_t q_len, int32_t k_len) {
-  const KeyBounds keys = window_keys_of_rows(p, first_i, last_i, q_len, k_len);
+  const int64_t shift = first_diagonal(p, q_len, k_len);
+  const KeyBounds keys = window_keys_of_diagonals(p, first_i + shift, last_i + shift, k_len);
   const int32_t chunk = chunk_of(p);
-  if (chunk <= 0) return keys;
-  const int64_t shift = static_cast<int64_t>(k_len) - q_len;
-  return keys_of_chunks(keys, chunk, first_i + shift, last_i + shift);
+  return chunk <= 0 ? keys : keys_of_chunks(keys, chunk, first_i + shift, last_i + shift);
 }
 
 /// The keys that query `i` of a sequence sees. Requires 0 <= i < q_len.
@@ -102,7 +114,7 @@ struct RowBounds {
 template <class Params>
 ATTNBENCH_HD inline RowBounds rows_that_see(const Params& p, int32_t first_j, int32_t last_j, int32_t q_len,
                                             int32_t k_len) {
-  const int64_t shift = static_cast<int64_t>(k_len) - q_len;
+  const int64_t shift = first_diagonal(p, q_len, k_len);
   const int64_t right = p.causal ? 0 : p.window_right;
   int64_t begin = 0;
   int64_t end = q_len;
@@ -118,7 +130,7 @@ ATTNBENCH_HD inline RowBounds rows_that_see(const Params& p, int32_t first_j, in
   return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
 }
 
-/// Keys that at least one query of a sequence sees: visible_keys_of_rows of all its queries, in a few
+/// Keys that at least one query of a sequence sees: window_keys_of_rows of all its queries, in a few
 /// instructions. The last query's diagonal is the last key, so no mask limits the right side. The window of
 /// the first query limits the left side. `window_left` is the contract's; a caller must first reduce a value
 /// that would overflow the int32 sum.

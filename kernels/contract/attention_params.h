@@ -52,6 +52,7 @@ enum Feature : uint64_t {
   kLseTokenMajor = 1ull << 30,    ///< attention, merge_states: the LSE that is written is (total_q, Hq)
   kRaggedStates = 1ull << 31,     ///< merge_states: rows have different numbers of states
   kInfLse = 1ull << 32,           ///< merge_states: an LSE of +inf means a state without keys, as -inf does
+  kTopLeft = 1ull << 33,          ///< the causal mask is aligned at the first query and the first key
   kVChannelScales = 1ull << 34,   ///< V in e4m3 or e5m2 with scales per (KV head, channel)
   kAppendQuantised = 1ull << 35,  ///< kAppend into a quantised cache
   kE4m3Out = 1ull << 36,          ///< O in e4m3: O / out_scale is stored
@@ -192,13 +193,13 @@ struct AttentionParams {
   // rounded to dtype_k; the cache does not change.
   RotaryParams rotary;
 
-  // Mask. With diag = i + len_k - len_q, query i sees key j if
+  // Mask. With diag = i + len_k - len_q, or diag = i with kTopLeft, query i sees key j if
   //   (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right),
   // where right = 0 if causal is not 0, else window_right. With kAttentionChunk it must also lie in the
   // query's chunk: floor(j / attention_chunk) == floor(diag / attention_chunk). A query whose diag is negative
-  // then sees no key. Rows left of every query's window and chunk may hold NaN, and so may all rows of a
-  // sequence without queries. A kernel may read such a row and discard it by a select, but must not multiply
-  // it by zero.
+  // then sees no key. kTopLeft comes with kCausal, and never with kAttentionChunk, kAlibi and kRotary. Rows left
+  // of every query's window and chunk may hold NaN, and so may all rows of a sequence without queries. A kernel
+  // may read such a row and discard it by a select, but must not multiply it by zero.
   int32_t causal;
   int32_t window_left;      ///< -1: unlimited
   int32_t window_right;     ///< -1: unlimited

@@ -134,7 +134,7 @@ const Kernel kAttentionBackward = {
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
     .features = kPackedKv | kCausal | kWindow | kSoftcap | kAlibi | kSinks | kBf16 | kFp16 | kFp32 |
-                kHeadDimV | kDropout,
+                kHeadDimV | kDropout | kTopLeft,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

@@ -11,7 +11,7 @@ _TYPES = {"bf16": "BFLOAT16", "fp16": "HALF"}
 
 # Attention.md and sample 52 of cudnn-frontend: tensors are (batch, heads, rows, channels) with strides of any order, ragged
 # offsets count elements, pages are (blocks, heads, block_size, channels). Statistics are not asked for. P has the type of V.
-@ab.attention("packed paged hnd causal bf16 fp16", head_dim=range(8, 129, 8), p="input", returns=True, lse="none", padding="finite",
+@ab.attention("packed paged hnd causal top_left bf16 fp16", head_dim=range(8, 129, 8), p="input", returns=True, lse="none", padding="finite",
               lengths="host", min_compute_capability=80)
 def cudnn_sdpa(c):
     """cuDNN: pygraph.sdpa"""
@@ -45,7 +45,7 @@ def cudnn_sdpa(c):
 
     options = {"attn_scale": c.softmax_scale, "use_padding_mask": True, "seq_len_q": each(len_q), "seq_len_kv": each(len_k)}
     if c.causal:
-        options["use_causal_mask_bottom_right"] = True
+        options["use_causal_mask" if c.has("top_left") else "use_causal_mask_bottom_right"] = True
     if c.has("paged"):
         # As many pages as the longest sequence has: cuDNN wants no more columns.
         columns = -(-c.max_seqlen_k // c.block_size)

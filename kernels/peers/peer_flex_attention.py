@@ -20,7 +20,7 @@ _LSE = {"return_aux": flex.AuxRequest(lse=True)} if hasattr(flex, "AuxRequest") 
 
 # inductor/kernel/flex: P is converted to the type of V, exp is ex2.approx, LSE in natural logarithm; a row without keys has
 # O = 0 and LSE = -inf. A tile of the mask that is visible in part multiplies P = 0 by rows of other sequences.
-@ab.attention("packed causal window softcap alibi bf16 fp16", device=("cuda", "cpu"), head_dim=(16, 32, 64, 128, 256),
+@ab.attention("packed causal top_left window softcap alibi bf16 fp16", device=("cuda", "cpu"), head_dim=(16, 32, 64, 128, 256),
               p="input", returns=True, padding="finite", lengths="host", min_compute_capability=80)
 def flex_attention(c):
     """torch.nn.attention.flex_attention, on a GPU compiled; mask and tables of sequences are not timed"""
@@ -37,7 +37,8 @@ def flex_attention(c):
         return torch.where(rows < cumulative[0], -1, torch.searchsorted(cumulative[1:].contiguous(), rows, right=True)).int()
     seq_q, seq_k = sequence(cu_q, c.total_q), sequence(cu_k, c.total_k)
     of = seq_q.clamp(0, c.batch - 1).long()
-    diagonal = torch.arange(c.total_q, device=q.device) - cu_q[of + 1] + cu_k[of + 1]
+    ends = 0 if c.has("top_left") else 1  # of queries and keys, the diagonal's
+    diagonal = torch.arange(c.total_q, device=q.device) - cu_q[of + ends] + cu_k[of + ends]
     left, right, cap = c.window_left, 0 if c.causal else c.window_right, c.softcap
 
     def visible(b, h, i, j):

@@ -19,16 +19,16 @@ _GPUS = (80, 86, 89, 90, 120, 121)  # sageattn of version 2 raises on others; 1 
 # LSE (batch, heads, length) in natural logarithm, to which a product in the type of q is added. On sm_89 and later P and V
 # are e4m3; version 1 has fp16 and no LSE. The int8 rounding of q and K, scaled for each warp or thread (1: block), is
 # within what sums in bf16 would cost.
-@ab.attention("packed causal bf16 fp16", head_dim=(64, 128), p="e4m3", acc="bf16", returns=True,
+@ab.attention("packed causal top_left bf16 fp16", head_dim=(64, 128), p="e4m3", acc="bf16", returns=True,
               lse="natural" if _V2 else "none", lengths="host", min_compute_capability=80)
 def sage_attention(c):
     """SageAttention: sageattn"""
     if _V2 and c.compute_capability not in _GPUS:
         raise ab.Unsupported(f"a GPU of compute capability {', '.join(map(str, _GPUS))} required, given {c.compute_capability}")
     q, k, v = call_views.one_length(c)
-    if c.causal and q.shape[1] not in (1, k.shape[1]):
+    if c.causal and not c.has("top_left") and q.shape[1] not in (1, k.shape[1]):
         raise ab.Unsupported("a causal mask needs as many queries as keys, or one query")
-    causal = bool(c.causal) and q.shape[1] > 1
+    causal = bool(c.causal) and (c.has("top_left") or q.shape[1] > 1)
 
     def launch():
         out = sage.sageattn(q, k, v, tensor_layout="NHD", is_causal=causal, sm_scale=c.softmax_scale, **_MORE)

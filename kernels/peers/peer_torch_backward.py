@@ -8,10 +8,10 @@ import call_views
 
 
 def _backward(c):
-    # The mask of is_causal begins at the first key, the contract's ends at the last one: the same for equal lengths.
+    # The mask of is_causal is top_left's. That of causal alone ends at the last key: the same for equal lengths.
     call_views.refuse_blind_queries(c, "PyTorch gives its gradients as NaN")
     lens_q, lens_k = call_views.lengths(c)
-    if c.causal and lens_q != lens_k:
+    if c.causal and not c.has("top_left") and lens_q != lens_k:
         raise ab.Unsupported("a causal mask needs as many queries as keys")
     backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     group = c.num_heads_q // c.num_heads_kv
@@ -45,14 +45,14 @@ def _backward(c):
 # P and dS are rounded to the type of the inputs before their products. A product is added to the gradients of the
 # blocks before, which have that type (aten: cpu_flash_attention_backward, gemm with beta = 1). So sums of 16-bit
 # types are no float32 sums. exp is Vectorized::exp_u20, with an error of 20 units in the last place.
-@ab.attention_backward("packed causal fp32", device="cpu", p="fp32", exp_rel_err=2**-18, lengths="host")
+@ab.attention_backward("packed causal top_left fp32", device="cpu", p="fp32", exp_rel_err=2**-18, lengths="host")
 def torch_sdpa_flash_backward(c):
     """gradients of scaled_dot_product_attention, backend FLASH_ATTENTION, in fp32"""
     return _backward(c)
 
 
 for _name, _type in (("16", "bf16"), ("fp16", "fp16")):
-    ab.attention_backward(f"packed causal {_type}", device="cpu", name=f"torch_sdpa_flash_backward_{_name}", p=_type, acc=_type,
+    ab.attention_backward(f"packed causal top_left {_type}", device="cpu", name=f"torch_sdpa_flash_backward_{_name}", p=_type, acc=_type,
                           exp_rel_err=2**-18, lengths="host",
                           summary=f"gradients of scaled_dot_product_attention, backend FLASH_ATTENTION, summed in {_type}")(_backward)
 

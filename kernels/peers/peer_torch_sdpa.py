@@ -8,16 +8,17 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import call_views
 
-_PACKED = "packed causal bf16 fp16"
+_PACKED = "packed causal top_left bf16 fp16"
 
 
 def _sdpa(c, backend, can_use=None):
-    # The mask of is_causal begins at the first key (documentation of scaled_dot_product_attention), the contract's
-    # ends at the last one: the same for equal lengths, and no mask at all for a single query.
+    # The mask of is_causal begins at the first key (documentation of scaled_dot_product_attention), as top_left does. That
+    # of causal alone ends at the last one: the same for equal lengths, and no mask at all for a single query.
     q, k, v = (x.transpose(1, 2) for x in call_views.one_length(c))
     call_views.refuse_blind_queries(c, "softmax of no score is NaN")
-    causal = bool(c.causal) and q.shape[2] > 1
-    mask = causal_lower_right(q.shape[2], k.shape[2]) if causal and q.shape[2] != k.shape[2] else None
+    top_left = c.has("top_left")
+    causal = bool(c.causal) and (top_left or q.shape[2] > 1)
+    mask = causal_lower_right(q.shape[2], k.shape[2]) if causal and not top_left and q.shape[2] != k.shape[2] else None
     grouped = c.num_heads_q != c.num_heads_kv
     if c.device == "cuda" and can_use is not None:
         asked = torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, causal, grouped)
@@ -50,7 +51,7 @@ def torch_sdpa_efficient(c):
 @ab.attention(_PACKED, p="input", returns=True, lse="none", lengths="host")
 def torch_sdpa_cudnn(c):
     """scaled_dot_product_attention, backend CUDNN_ATTENTION"""
-    if c.causal and len({n for lists in call_views.lengths(c) for n in lists}) > 1 and c.max_seqlen_q > 1:
+    if c.causal and not c.has("top_left") and len({n for lists in call_views.lengths(c) for n in lists}) > 1 and c.max_seqlen_q > 1:
         raise ab.Unsupported("a causal mask needs as many queries as keys, or one query")
     return _sdpa(c, SDPBackend.CUDNN_ATTENTION, torch.backends.cuda.can_use_cudnn_attention)
 

@@ -13,7 +13,7 @@ namespace {
 constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
 
 bool visible(const AttentionParams& p, int64_t i, int64_t j, int64_t q_len, int64_t k_len) {
-  const int64_t diagonal = i + k_len - q_len;
+  const int64_t diagonal = p.features & kTopLeft ? i : i + k_len - q_len;
   const int64_t right = p.causal ? 0 : p.window_right;
   if (p.attention_chunk > 0 && (diagonal < 0 || j / p.attention_chunk != diagonal / p.attention_chunk))
     return false;
@@ -24,10 +24,11 @@ TEST(CommonMask, RangesMatchTheDefinition) {
   AttentionParams p{};
   for (const int32_t q_len : {1, 2, 5, 9}) {
     for (const int32_t k_len : {0, 1, 4, 5, 6, 12}) {
-      for (const int32_t causal : {0, 1}) {
+      for (const int32_t causal : {0, 1, 2}) {  // 2: from the top left
         for (const int32_t left : {-1, 0, 1, 3, 100, kMax}) {
           for (const int32_t right : {-1, 0, 2, 100, kMax}) {
             p.causal = causal;
+            p.features = causal == 2 ? kTopLeft : 0;
             p.window_left = left;
             p.window_right = right;
             for (int32_t i = 0; i < q_len; ++i) {
@@ -89,7 +90,8 @@ TEST(CommonMask, ChunksMatchTheDefinition) {
 /// The rows of a tile of keys: all that see one of them, and no row outside of the first and the last such.
 TEST(CommonMask, RowsThatSeeATileOfKeys) {
   AttentionBackwardParams p{};
-  for (const int32_t causal : {0, 1}) {
+  for (const int32_t causal : {0, 1, 2}) {  // 2: from the top left
+    p.features = causal == 2 ? kTopLeft : 0;
     for (const int32_t left : {-1, 0, 3, kMax}) {
       for (const int32_t right : {-1, 0, 2, kMax}) {
         for (const int32_t q_len : {1, 6, 15}) {

@@ -221,6 +221,10 @@ TEST(CpuAttention, RefusesWhatItDoesNotDo) {
             KernelStatus::kBadArgument);
   EXPECT_EQ(status([](AttentionParams& p) { p.softcap = std::nanf(""); }), KernelStatus::kBadArgument);
   EXPECT_EQ(status([](AttentionParams& p) { p.batch = -1; }), KernelStatus::kBadArgument);
+  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kTopLeft | kCausal; }), KernelStatus::kOk);
+  for (const uint64_t bits : {uint64_t{0}, kCausal | kAlibi, kCausal | kAttentionChunk})
+    EXPECT_EQ(status([&](AttentionParams& p) { p.features |= kTopLeft | bits; }), KernelStatus::kBadArgument)
+        << bits;
 
   // Shapes are checked before buffers exist; pointers are checked at the launch.
   Layout layout({.seqs = {{2, 3}}});

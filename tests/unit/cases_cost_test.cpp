@@ -46,9 +46,10 @@ TEST(Cost, PairsAreExactForEveryMaskAndWindow) {
 }
 
 TEST(Cost, KeysOfAQueryAreThoseThatTheMaskLetsThrough) {
-  for (const Mask& m : {Mask{}, Mask{true}, Mask{true, 2}, Mask{false, 3, 0}, Mask{false, -1, 2},
-                        Mask{false, 0, 0}, Mask{false, -1, -1, 1}, Mask{false, -1, -1, 4},
-                        Mask{true, -1, -1, 3}, Mask{true, 1, -1, 4}, Mask{false, 2, 1, 3}}) {
+  for (const Mask& m :
+       {Mask{}, Mask{true}, Mask{true, 2}, Mask{false, 3, 0}, Mask{false, -1, 2}, Mask{false, 0, 0},
+        Mask{false, -1, -1, 1}, Mask{false, -1, -1, 4}, Mask{true, -1, -1, 3}, Mask{true, 1, -1, 4},
+        Mask{false, 2, 1, 3}, Mask{true, -1, -1, 0, true}, Mask{true, 3, -1, 0, true}}) {
     for (const auto& [q, k] : {std::pair{1, 9}, std::pair{5, 5}, std::pair{9, 2}, std::pair{4, 0},
                                std::pair{7, 20}, std::pair{20, 20}}) {
       int64_t pairs = 0;
@@ -57,14 +58,15 @@ TEST(Cost, KeysOfAQueryAreThoseThatTheMaskLetsThrough) {
         pairs += seen.size();
         EXPECT_LE(seen.begin, seen.end);
         for (int j = 0; j < k; ++j) {
-          const int distance = j - (i + k - q);
+          const int diag = m.top_left ? i : i + k - q;
+          const int distance = j - diag;
           const bool right = m.causal ? distance <= 0 : m.window_right < 0 || distance <= m.window_right;
           const bool left = m.window_left < 0 || -distance <= m.window_left;
-          const int diag = i + k - q;
           const bool chunk = m.chunk == 0 || (diag >= 0 && j / m.chunk == diag / m.chunk);
           EXPECT_EQ(seen.contains(j), left && right && chunk) << q << " " << k << " " << i << " " << j;
         }
       }
+      EXPECT_EQ(visible_keys_union(m, q, k).end, q == 0 ? k : visible_keys(m, q, k, q - 1).end);
       EXPECT_EQ(visible_pairs(m, q, k), pairs) << q << " " << k << " chunk " << m.chunk;
     }
   }
@@ -77,7 +79,7 @@ int64_t brute_executed(const SeqLen& s, const CaseParams& p, const Tile& t) {
   std::set<std::pair<int64_t, int64_t>> touched;
   for (int64_t i = 0; i < s.q; ++i) {
     for (int64_t j = 0; j < s.k; ++j) {
-      const int64_t diagonal = i + s.k - s.q;
+      const int64_t diagonal = p.causal.top_left ? i : i + s.k - s.q;
       const int64_t right = p.causal ? 0 : p.window_right;
       if (right >= 0 && j > diagonal + right) continue;
       if (p.window_left >= 0 && j < diagonal - p.window_left) continue;
@@ -89,7 +91,7 @@ int64_t brute_executed(const SeqLen& s, const CaseParams& p, const Tile& t) {
 
 TEST(Cost, ExecutedFlopMatchesBruteForce) {
   for (const Tile& t : {Tile{4, 2, 8, 5}, Tile{3, 1, 4, 4}, Tile{1, 1, 1, 1}}) {
-    for (const bool causal : {false, true}) {
+    for (const CausalMask causal : {CausalMask(false), CausalMask(true), CausalMask(true, true)}) {
       for (const int left : {-1, 0, 3, 11}) {
         for (const int right : {-1, 0, 2}) {
           CaseParams p;
@@ -106,7 +108,7 @@ TEST(Cost, ExecutedFlopMatchesBruteForce) {
             products += brute_executed(s, p, t);
           }
           EXPECT_EQ(executed_flop(p, t), 2.0 * (8 + 6) * 4 / t.heads * static_cast<double>(products))
-              << t.tokens << " " << causal << " " << left << " " << right;
+              << t.tokens << " " << causal.on << causal.top_left << " " << left << " " << right;
           EXPECT_GE(executed_flop(p, t), cost_of(p).flop);
         }
       }

@@ -181,7 +181,10 @@ TEST_F(ChangedTrace, MasksFollowFromWhatDefinitionsSay) {
     change_workload(ragged_, [&](json&, json& j) { j["definition"] = name; });
     const FlashinferTrace trace = read_flashinfer_trace(dir_.string(), 1);
     for (const Case& c : trace.cases) {
-      if (c.sweep == name) return std::string(c.params.causal ? "causal" : "none");
+      if (c.sweep == name)
+        return std::string(c.params.causal.top_left ? "causal_top_left"
+                           : c.params.causal        ? "causal"
+                                                    : "none");
     }
     for (const auto& [reason, n] : trace.skipped) {
       if (reason.find("op_type") == reason.npos) return reason;
@@ -216,8 +219,7 @@ TEST_F(ChangedTrace, MasksFollowFromWhatDefinitionsSay) {
               HasSubstr("names a mask that is not read"));
   EXPECT_EQ(mask("Causal prefill, no sliding window", bound), "causal");
   // One sequence has 4 queries on 32 keys.
-  EXPECT_THAT(mask(nullptr, "scaled_dot_product_attention(q, k, v, is_causal=True)\n"),
-              HasSubstr("a causal mask from the top left"));
+  EXPECT_EQ(mask(nullptr, "scaled_dot_product_attention(q, k, v, is_causal=True)\n"), "causal_top_left");
 }
 
 /// Definitions as FlashInfer dumps them: inputs of plan() are optional and of unknown type.

@@ -186,6 +186,8 @@ TEST(ReferenceBackward, PlainAndMasked) {
   Problem p = uneven();
   p.causal = true;
   expect_differences(p);
+  p.top_left = true;
+  expect_differences(p);
   p = uneven();
   p.window_left = 1;
   p.window_right = 1;

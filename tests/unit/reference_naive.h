@@ -135,7 +135,7 @@ inline Results run(const Problem& problem, const Inputs& inputs, const std::vect
 inline Result naive(const Problem& p, const Values& values, const RowId& id) {
   const int d = p.head_dim;
   const int kv_head = id.head / (p.num_heads_q / p.num_heads_kv);
-  const int diag = id.pos + p.k_lens[id.seq] - p.q_lens[id.seq];
+  const int diag = id.pos + (p.top_left ? 0 : p.k_lens[id.seq] - p.q_lens[id.seq]);
   const int right = p.causal ? 0 : p.window_right;
   const bool slope_per_head = p.alibi_slopes.size() == static_cast<size_t>(p.num_heads_q);
   const double sink = p.sinks.empty() ? -kInf : p.sinks[id.head];
@@ -311,17 +311,21 @@ struct Mask {
   bool causal;
   int left, right;
   int chunk = 0;
+  bool top_left = false;
 };
 inline const std::vector<Mask> kMasks = {
-    {false, -1, -1},     {true, -1, -1},     {true, 7, -1},      {true, 0, 5},       {false, 0, 0},
-    {false, 16, 5},      {false, -1, 3},     {false, 70, -1},    {true, 64, -1},     {false, -1, -1, 1},
-    {false, -1, -1, 37}, {true, -1, -1, 16}, {true, -1, -1, 64}, {true, 20, -1, 50}, {false, 5, 9, 12}};
+    {false, -1, -1},       {true, -1, -1},     {true, 7, -1},       {true, 0, 5},
+    {false, 0, 0},         {false, 16, 5},     {false, -1, 3},      {false, 70, -1},
+    {true, 64, -1},        {false, -1, -1, 1}, {false, -1, -1, 37}, {true, -1, -1, 16},
+    {true, -1, -1, 64},    {true, 20, -1, 50}, {false, 5, 9, 12},   {true, -1, -1, 0, true},
+    {true, 7, -1, 0, true}};
 
 inline void set_mask(Problem& p, const Mask& mask) {
   p.causal = mask.causal;
   p.window_left = mask.left;
   p.window_right = mask.right;
   p.attention_chunk = mask.chunk;
+  p.top_left = mask.top_left;
 }
 
 }  // namespace attnbench::reference

@@ -45,7 +45,7 @@ function throughput_plot() {
 /** Setting without the parts that nearly all cases share: "h16-16 d128 causal paged64". */
 function short_setting(r) {
   const p = r.params;
-  const parts = [`d${p.head_dim}`, p.causal ? "causal" : "full"];
+  const parts = [`d${p.head_dim}`, p.top_left ? "causal top-left" : p.causal ? "causal" : "full"];
   if (p.num_heads_q !== undefined) parts.unshift(`h${p.num_heads_q}-${p.num_heads_kv}`);
   if (p.kv === "paged") parts.push(`page ${p.block_size}`);
   if (p.kv_dtype !== p.dtype) parts.push(p.kv_dtype);

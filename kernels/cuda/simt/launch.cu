@@ -211,7 +211,7 @@ const Kernel kAttention = {
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
                 kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
                 kCustomMask | kTopkIndices | kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv |
-                kRotaryCached | kE2m1Kv | kBlockScales | kKTail,
+                kRotaryCached | kE2m1Kv | kBlockScales | kKTail | kTopLeft,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = attention_workspace,
@@ -266,7 +266,7 @@ const Kernel kAttentionBackward = {
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
     .features = kPackedKv | kCausal | kWindow | kSoftcap | kAlibi | kSinks | kBf16 | kFp16 | kFp32 |
-                kHeadDimV | kDropout,
+                kHeadDimV | kDropout | kTopLeft,
     .supports = backward_supports,
     .numerics = attention_numerics,
     .workspace_bytes = backward_workspace,
