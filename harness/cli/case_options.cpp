@@ -20,6 +20,7 @@
 #include "harness/cli/pattern.h"
 #include "harness/cli/trace_folder.h"
 #include "harness/cli/usage_error.h"
+#include "harness/config/batch_spec.h"
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
 #include "harness/exchange/captured_file.h"
@@ -30,13 +31,27 @@ namespace {
 
 bool is_mapping(const std::string& text) { return !text.empty() && text.front() == '{'; }
 
+/// The id, or id/kernel, with its batch as ids write it, if a case has that: "q1s4k" for "1q1s4096". Else as it is.
+std::string with_short_batch(const std::string& id, const std::vector<std::string>& known) {
+  for (std::size_t begin = 0, end; begin < id.size(); begin = end + 1) {
+    end = std::min(id.find('/', begin), id.size());
+    try {
+      const std::string label = batch_label(parse_batch_spec(id.substr(begin, end - begin)));
+      const std::string whole = id.substr(0, begin) + label;
+      if (std::find(known.begin(), known.end(), whole) != known.end()) return whole + id.substr(end);
+    } catch (const BatchSpecError&) {  // another part of the id
+    }
+  }
+  return id;
+}
+
 /// Keeps the cases with one of these ids, in the order of the file.
 void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
   std::vector<std::string> known;
   for (const Case& c : cases.cases) known.push_back(c.id);
   std::unordered_set<std::string> wanted;
-  for (const std::string& id : ids) {
-    const std::string parent = id.substr(0, id.rfind('/'));
+  for (const std::string& given : ids) {
+    const std::string id = with_short_batch(given, known), parent = id.substr(0, id.rfind('/'));
     if (std::find(known.begin(), known.end(), id) != known.end()) {
       wanted.insert(id);
     } else if (std::find(known.begin(), known.end(), parent) != known.end()) {
@@ -105,6 +120,11 @@ std::string filter_note(const std::string& filter, const std::function<bool(cons
   const auto of_sweep =
       std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return found(c.sweep); });
   if (of_sweep == cases.end()) {
+    try {
+      const std::string label = batch_label(parse_batch_spec(filter));
+      if (label != filter) return fmt::format("; ids write this batch {}", label);
+    } catch (const BatchSpecError&) {  // another expression
+    }
     return fmt::format("; --filter looks in ids{}, such as {} (attnbench list prints them all)",
                        overridden ? " as --set makes them" : "", one_line(cases.front().id));
   }
@@ -146,7 +166,7 @@ void CaseOptions::add(CLI::App& command) {
       ->allow_extra_args(false);  // a file may follow
   command
       .add_option("--set", overrides,
-                  "Replace a key in every sweep: --set dtype=fp16, --set 'block_size=[16, 64]'")
+                  "Replace a key in every sweep: --set dtype=fp16, --set block_size=16,64")
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->take_all()
@@ -228,10 +248,6 @@ Cases load_cases(const CaseOptions& o) {
   };
   std::optional<SweepFile> first;
   for (const std::string& path : o.configs) {
-    if (const auto end = std::filesystem::path(path).extension(); end == ".so" || end == ".py") {
-      throw UsageError(fmt::format("{0}: {1} is no sweep file; a plug-in goes to --plugin: --plugin {0}",
-                                   path, end == ".so" ? "a shared library" : "a Python file"));
-    }
     if (path.starts_with('{'))
       throw UsageError(fmt::format("{0}: a mapping is no file: give it as --case '{0}'", path));
     if (std::filesystem::is_directory(path)) {

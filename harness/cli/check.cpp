@@ -11,6 +11,7 @@
 #include "harness/cli/case_file_options.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/misplaced.h"
 #include "harness/cli/usage_error.h"
 #include "harness/exchange/outputs.h"
 #include "harness/record/exit_code.h"
@@ -95,6 +96,7 @@ void add_check(CLI::App& app, Program& program) {
                     "The LSE of a row without keys is +inf, as FlashAttention writes it, not -inf");
   command->add_flag("--full", o->full, "Compare every row, where a run would compare a sample");
   o->numerics.add(*command, "as exported");
+  ignore_repro_options(app, *command);
   command->footer(
       "Examples:\n"
       "  attnbench check case.safetensors out.npy --lse lse.npy\n"

@@ -8,13 +8,21 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
+#include <sstream>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "harness/cli/common.h"
 #include "harness/cli/help.h"
 #include "harness/cli/installed.h"
+#include "harness/cli/misplaced.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/streams.h"
+#include "harness/cli/usage_error.h"
+#include "harness/config/keys.h"
+#include "harness/config/sweep_file.h"
 #include "harness/record/exit_code.h"
 #include "harness/record/text.h"
 #include "harness/run/last_words.h"
@@ -31,20 +39,98 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// "; attnbench run, list and gate have it": other commands with this option; empty if none has it.
-std::string elsewhere(const CLI::App& command, const std::string& option) {
+/// Whether a command has this option, and shows it.
+bool has_option(const CLI::App& command, const std::string& name) {
+  const CLI::Option* option = command.get_option_no_throw(name);
+  return option != nullptr && !option->get_group().empty();
+}
+
+/// "; attnbench run, list and gate have it": other commands with this option, which is called `what`, or by its
+/// name; empty if none has it.
+std::string elsewhere(const CLI::App& command, const std::string& option, std::string what) {
+  if (what.empty()) what = option;
   std::vector<std::string> names;
   if (command.get_parent() != nullptr) {
     for (const CLI::App* other :
          command.get_parent()->get_subcommands([](const CLI::App*) { return true; })) {
-      if (other->get_option_no_throw(option) != nullptr) names.push_back(other->get_name());
+      if (has_option(*other, option)) names.push_back(other->get_name());
     }
   }
   if (names.empty()) return "";
   const std::string last = names.back();
   names.pop_back();
-  return fmt::format("; attnbench {}{}{} {} it", fmt::join(names, ", "), names.empty() ? "" : " and ", last,
-                     names.empty() ? "has" : "have");
+  return fmt::format("; attnbench {}{}{} {} {}", fmt::join(names, ", "), names.empty() ? "" : " and ", last,
+                     names.empty() ? "has" : "have", what);
+}
+
+/// Options of other benchmarks, and what to do here.
+struct OtherOption {
+  std::string_view names;   ///< separated by blanks
+  std::string_view option;  ///< what does it; empty if no option does
+  std::string_view mend;
+};
+constexpr OtherOption kOtherOptions[] = {
+    {"-w --warmup --warmups --warm-up --warmup-iters --num-warmup --num-warmups --n-warmup --warmup-runs", "",
+     "each case is launched before it is timed; drop it"},
+    {"-n -r -i --iter --iters --iterations --num-iters --num-iterations --n-iters --rep --reps --repeat --repetitions "
+     "--runs --num-runs --trials --rounds --samples --num-samples --max-iters --benchmark_repetitions",
+     "--max-samples",
+     "a case is sampled until its median is known; --min-time S and --max-samples N bound that"},
+    {"--benchmark_min_time", "--min-time", "--min-time S does that"},
+    {"-k -m --match --only --select --include --pattern --benchmark_filter", "--filter",
+     "--filter REGEX chooses cases"},
+    {"-c --config --cfg -f --file --sweep --yaml --benchmark --suite", "--case",
+     "CONFIG needs no option: attnbench COMMAND mine.yaml"},
+    {"-l --list --list-cases --list-tests --collect-only --benchmark_list_tests", "",
+     "attnbench list CONFIG lists the cases"},
+    {"--json --csv --md --markdown --junit --junitxml --xml --benchmark_format --output-format", "--format",
+     "--format json,csv,md,junit chooses reports"},
+    {"--output --output-dir --out-dir --outdir --output-file --save --save-to --benchmark_out -O", "--out",
+     "--out PATH does that"},
+    {"-d -g --gpu --gpus --cuda --cpu --backend", "--device", "--device cpu, cuda or cuda:1 does that"},
+    {"-j --jobs --parallel --num-workers", "--workers",
+     "--workers N (with --no-time) or --threads N does that, on the cpu"},
+    {"--num-threads --nthreads --omp-threads", "--threads", "--threads N does that"},
+    {"--atol --rtol --tol --tolerance --eps --epsilon --threshold", "",
+     "tolerances follow from the arithmetic that a kernel declares (harness/verify/README.md)"},
+    {"--verify --validate --correctness --check-only --verify-only --no-bench --no-benchmark --no-timing",
+     "--no-time", "--no-time verifies and does not time"},
+    {"--no-check --no-verify --skip-check --skip-verify --no-validation --bench-only --perf-only", "--check",
+     "--check off times without verifying"},
+    {"--lib --library --so --shared --load --module --kernel-file", "--plugin",
+     "--plugin FILE adds the kernels of a file"},
+    {"--ncu --nsys --nsight --profile --profiler", "",
+     "attnbench profile CONFIG --case ID runs a case under a profiler"},
+    {"--base --ref --reference --compare --compare-to --old", "--baseline",
+     "--baseline FILE names the results to compare with"},
+    {"--model", "--set", "a model is a key: --case '{model: llama-3.1-8b, batch: 8q1s4k}'"},
+    {"--version -V", "", "attnbench --version prints it"},
+};
+
+/// "; --filter REGEX chooses cases": what does here what an option of another benchmark does; empty if nothing is
+/// known.
+std::string other_option(const CLI::App& command, const std::string& option) {
+  const auto words = [](std::string_view names) {
+    std::istringstream in{std::string(names)};
+    return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
+  };
+  const auto has = [&](std::string_view name) {
+    return name.empty() || has_option(command, std::string(name));
+  };
+  for (const OtherOption& other : kOtherOptions) {
+    const std::vector<std::string> names = words(other.names);
+    if (std::find(names.begin(), names.end(), option) == names.end()) continue;
+    return has(other.option) ? fmt::format("; {}", other.mend)
+                             : elsewhere(command, std::string(other.option), "");
+  }
+  if (!option.starts_with("--") || !has("--set")) return "";
+  std::string key = option.substr(2);
+  std::replace(key.begin(), key.end(), '-', '_');
+  const std::vector<std::string> keys = sweep_key_names({});
+  if (std::find(keys.begin(), keys.end(), key) == keys.end() && !word_of_others(key, keys)) return "";
+  key = nearest_word(key, keys).value_or(key);
+  return fmt::format("; '{0}' is a key of a case: --set {0}=VALUE, or --case '{{batch: 8q1s4k{1}}}'", key,
+                     key == "batch" ? "" : fmt::format(", {}: VALUE", key));
 }
 
 /// What is wrong with the first word that the command cannot use. `called`: "attnbench run".
@@ -52,10 +138,15 @@ std::string unexpected(const CLI::App& command, const std::string& called,
                        const std::vector<std::string>& words) {
   const auto dashed =
       std::find_if(words.begin(), words.end(), [](const auto& w) { return w.rfind("-", 0) == 0; });
-  if (dashed == words.end()) return fmt::format("unexpected argument '{}'", words.front());
+  if (dashed == words.end()) {
+    const bool outputs = command.get_option_no_throw("--lse") != nullptr;
+    return fmt::format("unexpected argument '{}'{}", words.front(),
+                       outputs ? "; an LSE is given by --lse" : "");
+  }
   const std::string option = dashed->substr(0, dashed->find('='));
   std::vector<std::string> known;
   for (const CLI::Option* o : command.get_options()) {
+    if (o->get_group().empty()) continue;
     for (const std::string& name : o->get_lnames()) known.push_back("--" + name);
     for (const std::string& name : o->get_snames()) known.push_back("-" + name);
   }
@@ -66,10 +157,13 @@ std::string unexpected(const CLI::App& command, const std::string& called,
   const bool prints =
       called == "attnbench compare" || called == "attnbench list" || called == "attnbench kernels";
   const bool to_file = prints && (option == "-o" || option == "--out" || option == "--output");
+  const std::string other = other_option(command, option), others = elsewhere(command, option, "it");
   return fmt::format("unknown option '{}'{}", option,
-                     !near.empty() ? "; " + near.substr(0, near.size() - 1)
-                     : to_file     ? "; it prints to stdout: > FILE"
-                                   : elsewhere(command, option));
+                     to_file           ? "; it prints to stdout: > FILE"
+                     : !other.empty()  ? other
+                     : !others.empty() ? others
+                     : !near.empty()   ? "; " + near.substr(0, near.size() - 1)
+                                       : "");
 }
 
 /// Reports an error of CLI11 in the style of all other errors.
@@ -78,8 +172,11 @@ int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   const CLI::App& command = chosen.empty() ? app : *chosen.front();
   const std::string name = chosen.empty() ? "attnbench" : "attnbench " + command.get_name();
   const std::vector<std::string> left = app.remaining(true);
+  // A misspelt option may be why another one is missing.
+  const bool dashed = std::any_of(left.begin(), left.end(), [](const auto& w) { return w.starts_with("-"); });
   const bool extra =
-      !left.empty() && (chosen.empty() || dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr);
+      !left.empty() && (chosen.empty() || dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr ||
+                        (dashed && dynamic_cast<const CLI::RequiredError*>(&e) != nullptr));
   const std::string what = one_line(extra ? unexpected(command, name, left) : e.what());
   std::cerr << error_line(fmt::format("{}: error: {}{} '{} --help' lists what there is", name, what,
                                       what.ends_with('?') ? "" : ";", name))
@@ -107,8 +204,11 @@ void print_header_folder() {
   throw CLI::Success();
 }
 
-int run_chosen(Program& program, const std::string& subcommand) {
+int run_chosen(Program& program, const CLI::App& command) {
   try {
+    if (const std::string wrong = misplaced_file(command); !wrong.empty()) throw UsageError(wrong);
+    if (const std::string ignored = ignored_options(command); !ignored.empty())
+      std::cerr << fmt::format("note: attnbench {} ignores {}\n", command.get_name(), ignored);
     tell_crashes(AfterLastWords::kExitCode);
     load_plugins(program);
     return program.chosen();
@@ -116,7 +216,7 @@ int run_chosen(Program& program, const std::string& subcommand) {
     for (const std::string& mistake : e.mistakes()) std::cerr << error_line(mistake) << "\n";
     return e.exit_code();
   } catch (const Error& e) {
-    std::cerr << named(e, subcommand) << "\n";
+    std::cerr << named(e, command.get_name()) << "\n";
     return e.exit_code();
   } catch (const std::filesystem::filesystem_error& e) {  // for example, a given path is too long
     std::cerr << error_line(
@@ -201,7 +301,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     app.exit(e);  // --help, --version
     return printed_all() ? 0 : 2;
   }
-  int code = run_chosen(program, app.get_subcommands().front()->get_name());
+  int code = run_chosen(program, *app.get_subcommands().front());
   if (!printed_all()) code = worse_exit_code(code, 2);
   if (program.end_pipe >= 0 && write(program.end_pipe, "", 1) != 1) return kExitFailure;
   if (!program.plugins.empty()) end_soon(code);

@@ -9,6 +9,7 @@
 #include "harness/cli/case_options.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/misplaced.h"
 #include "harness/cli/usage_error.h"
 #include "harness/exchange/case_file.h"
 #include "harness/record/files.h"
@@ -71,11 +72,14 @@ int export_case(const ExportOptions& o) {
   write_case_file(o.out, workload, expected, options, build_text());
   std::cout << fmt::format(
       "wrote {0}: {1}\n  expected: {2} of {3} rows{4}; tolerance for {5}\n"
-      "  judge outputs: attnbench check {0} OUT{5}\n",
+      "  judge outputs: attnbench check {0} OUT{6}\n",
       o.out, item.id, expected.rows, expected.rows_total,
       expected.rows < expected.rows_total ? " (a sample; --full: all)" : "",
       types_text({options.numerics.p_type, options.numerics.acc_type}),
       item.params.op == Op::kAttention ? ".npy" : ".safetensors");
+  if (item.params.dtype == DType::kBf16)
+    std::cout
+        << "  NumPy has no bfloat16: import ml_dtypes (pip install ml_dtypes) before safetensors.numpy reads it\n";
   return 0;
 }
 
@@ -127,6 +131,7 @@ void add_export(CLI::App& app, Program& program) {
       ->type_name("WORD");
   command->add_flag("--full", o->full, "Expected outputs of every row, where a run would compare a sample");
   o->numerics.add(*command, "p as the case's dtype, acc=fp32");
+  ignore_repro_options(app, *command);
   command->footer(
       "Examples:\n"
       "  attnbench export '{kv: paged, batch: 4q1s1k, heads: 32/8}' -o case.safetensors\n"

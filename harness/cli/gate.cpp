@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -23,6 +25,7 @@
 #include "harness/cli/profiler_tool.h"
 #include "harness/cli/usage_error.h"
 #include "harness/compare/gate_policy.h"
+#include "harness/config/near_file.h"
 #include "harness/plain_file.h"
 #include "harness/record/coverage.h"
 #include "harness/record/exit_code.h"
@@ -120,6 +123,10 @@ void check_options(const GateOptions& o) {
         "nothing to compare with: give --baseline FILE (made with --update-baseline), --against PROGRAM, "
         "--against-kernel NAME or --against-plugin FILE");
   }
+  if (o.against.find('/') != o.against.npos && access(o.against.c_str(), X_OK) != 0) {
+    throw UsageError(fmt::format("--against {}: {}; a build of attnbench is wanted{}", o.against,
+                                 std::strerror(errno), near_file(o.against)));
+  }
   if (!o.against_kernel.empty() && o.kernels.size() != 1) {
     throw UsageError("--against-kernel NAME compares with the one kernel that --kernel names");
   }
@@ -136,7 +143,8 @@ void check_options(const GateOptions& o) {
   }
   if (o.update_baseline && o.baseline.empty()) throw UsageError("--update-baseline needs --baseline FILE");
   if (!o.baseline.empty() && !has_baseline(o) && !o.update_baseline && !o.calibrate) {
-    throw UsageError(fmt::format("{}: there is no such baseline; --update-baseline makes one", o.baseline));
+    throw UsageError(fmt::format("{}: there is no such baseline; --update-baseline makes one{}", o.baseline,
+                                 near_file(o.baseline)));
   }
 }
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "harness/cli/common.h"
+#include "harness/config/near_file.h"
+#include "harness/config/sweep_file.h"
 #include "harness/run/python.h"
 
 namespace attnbench::cli {
@@ -57,15 +59,8 @@ std::string sweep_path(const std::string& given) {
 std::string unknown_sweep(const std::string& path) {
   std::error_code ec;
   if (path.empty() || fs::exists(path, ec)) return "";
-  if (has_folder(path)) {
-    const fs::path name = fs::path(path).stem();
-    const fs::path folder = sweep_folder();
-    if (folder.empty() || !is_file(folder / fs::path(name).concat(".yaml"))) return "";
-    return fmt::format(
-        "{}: error: cannot read: No such file here; the sweep that comes with attnbench has the name '{}', without a "
-        "folder",
-        path, name.string());
-  }
+  if (const std::string near = near_file(path, ".yaml"); !near.empty())
+    return fmt::format("{}: error: cannot read: No such file here{}", path, near);
   std::vector<std::string> names;
   const fs::path folder = sweep_folder();
   for (const auto& entry : fs::recursive_directory_iterator(folder, ec)) {
@@ -74,10 +69,19 @@ std::string unknown_sweep(const std::string& path) {
   }
   if (names.empty()) return "";
   std::sort(names.begin(), names.end());
+  const std::string name = fs::path(path).stem().string();
+  if (!has_folder(path)) {
+    return fmt::format(
+        "{}: error: cannot read: No such file here, and no sweep of this name comes with attnbench; "
+        "{}there are {}",
+        path, did_you_mean(name, names), fmt::join(names, ", "));
+  }
+  const auto near = nearest_word(name, names);
+  if (!near) return "";
   return fmt::format(
-      "{}: error: cannot read: No such file here, and no sweep of this name comes with attnbench; "
-      "{}there are {}",
-      path, did_you_mean(fs::path(path).stem().string(), names), fmt::join(names, ", "));
+      "{}: error: cannot read: No such file here; the sweep that comes with attnbench has the name '{}', without a "
+      "folder",
+      path, *near);
 }
 
 }  // namespace attnbench::cli

@@ -16,6 +16,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
+#include "harness/cli/misplaced.h"
 #include "harness/cli/plugins.h"
 #include "harness/config/batch_spec.h"
 #include "harness/config/keys.h"
@@ -281,6 +282,7 @@ void add_list(CLI::App& app, Program& program) {
       "--impossible", o->impossible,
       "For sweeps with 'cover': print the pairs or triples of values that no legal case has, and those "
       "that make no difference, instead");
+  ignore_repro_options(app, *command);
   command->footer(
       "A case that does not fit into the memory that is free now, or that all kernels of --kernel refuse, is\n"
       "marked: run would skip it.\n"

@@ -12,6 +12,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
+#include "harness/cli/misplaced.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/profiler_tool.h"
 #include "harness/cli/usage_error.h"
@@ -256,6 +257,7 @@ void add_profile(CLI::App& app, Program& program) {
   command->add_option("--launches", o->launches, "Launches inside the profiled range (default 1)")
       ->check(CLI::Range(1, 1000000));
   command->add_flag("--dry-run", o->dry_run, "Print the command line only");
+  ignore_repro_options(app, *command);
   command->footer(
       "Examples:\n"
       "  attnbench profile quickstart --case 'attention/packed/bf16/h32-8/d128/causal/4q512' "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
@@ -18,20 +19,53 @@ constexpr double kLongWait = 30;  ///< s: less is not worth a line
 
 }  // namespace
 
-Progress::Progress(std::size_t total, bool quiet, bool verbose)
-    : total_(total), terminal_(isatty(STDERR_FILENO) != 0), quiet_(quiet), verbose_(verbose) {}
+Progress::Progress(std::size_t total, const Machine& machine, const SessionOptions& session,
+                   const RunOptions& options)
+    : total_(total),
+      machine_(machine),
+      session_(session),
+      options_(options),
+      terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void Progress::clear() {
-  if (terminal_ && !quiet_) std::fputs("\r\033[K", stderr);
+  if (terminal_ && !options_.quiet) std::fputs("\r\033[K", stderr);
 }
 
-void Progress::begin(const std::string& name, const std::string& repro) {
-  if (quiet_) return;
-  if (verbose_) {
+double Progress::estimate(const Case& item) const {
+  const CaseSeconds s = estimated_seconds(item.params, machine_, session_.check, session_.invariants);
+  return s.check.middle() + (session_.time ? s.time.middle() : 0);
+}
+
+std::string Progress::announcement(const WorkItem& work) const {
+  const auto slowness = slowness_.find(work.kernel->name);
+  const double s = estimate(*work.item) * (slowness == slowness_.end() ? 1 : slowness->second);
+  const double limit = options_.timeout_s;
+  if (s < std::min(kLongWait, limit)) return "";
+  return s > limit ? fmt::format("may take longer than --timeout {:g}: ", limit)
+                   : fmt::format("expected to take about {}: ", duration_text(s));
+}
+
+void Progress::learn(const Record& r) {
+  constexpr double kShort = 0.5;  // s: less is spent on starting, not on what is estimated
+  const double expected = estimate(r.item);
+  if (expected < kShort || r.status == Status::kSkip) return;
+  const double took = r.status == Status::kTimeout ? options_.timeout_s
+                                                   : r.stages.setup_s + r.stages.verify_s + r.stages.time_s;
+  double& least = slowness_.try_emplace(r.kernel, took / expected).first->second;
+  least = std::min(least, took / expected);
+}
+
+void Progress::begin(const WorkItem& work, const std::string& repro) {
+  if (options_.quiet) return;
+  if (options_.verbose) {
     clear();
     std::cerr << fmt::format("[{}/{}] {}\n", done_ + 1, total_, repro);
   }
-  if (!terminal_) return;
+  const std::string takes = announcement(work), name = takes + work.item->id + "/" + work.kernel->name;
+  if (!terminal_) {
+    if (!takes.empty()) std::cerr << fmt::format("[{}/{}] {}\n", done_ + 1, total_, one_line(name));
+    return;
+  }
   std::string eta;
   if (done_ > 0) {
     const int left = static_cast<int>(seconds_left());
@@ -45,7 +79,8 @@ void Progress::begin(const std::string& name, const std::string& repro) {
 void Progress::end(const Record& record) {
   ++done_;
   timeouts_ += record.status == Status::kTimeout;
-  if (quiet_ || (terminal_ && !needs_attention(record.status))) return;
+  learn(record);
+  if (options_.quiet || (terminal_ && !needs_attention(record.status))) return;
   clear();
   ConsoleOptions options;
   options.width = terminal_width(STDERR_FILENO);

@@ -110,7 +110,13 @@ void add_report(CLI::App& app, Program& program) {
                    "The HTML file (default report.html); of svg, a folder (default: this one)")
       ->check(has_a_name)
       ->type_name("PATH");
-  command->add_option("--format", c->format, "html (default) or svg")->check(CLI::IsMember({"html", "svg"}));
+  command->add_option("--format", c->format, "html (default) or svg")->check([](const std::string& given) {
+    if (given == "html" || given == "svg") return std::string();
+    return fmt::format(
+        "{} is none of html and svg; attnbench run, with the command of the run and --resume DIR "
+        "--format csv,md,junit, writes those without running anything again",
+        given);
+  });
   command->add_option("--title", c->title, "Heading of the page")->type_name("TEXT");
   command->footer(
       "Examples:\n"

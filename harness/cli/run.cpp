@@ -324,11 +324,12 @@ std::vector<Record> earlier_records(const std::filesystem::path& dir, const RunO
 void run_left(Executor& executor, const std::vector<WorkItem>& left, const RunOptions& o,
               const SessionOptions& options, Journal& journal, std::vector<Record>& records,
               const std::function<void()>& timed) {
-  Progress progress(left.size(), o.quiet, o.verbose);
+  const DeviceInfo& device = executor.info();
+  Progress progress(left.size(), {device.kind, device.threads, device.cache_bytes}, options, o);
   RunEvents events;
   events.begin = [&](const WorkItem& w, const std::string& repro) {
     set_in_hand(in_hand_text(w, options));
-    progress.begin(w.item->id + "/" + w.kernel->name, repro);
+    progress.begin(w, repro);
   };
   events.end = [&](Record record) {
     records.push_back(std::move(record));

@@ -16,6 +16,7 @@
 
 #include "harness/config/keys.h"
 #include "harness/config/models.h"
+#include "harness/config/near_file.h"
 #include "harness/config/yaml_read.h"
 #include "harness/plain_file.h"
 
@@ -367,6 +368,11 @@ SweepFile read_file(const Field& root, std::optional<uint64_t> seed) {
   return file;
 }
 
+/// Whether a value of --set may be a list without its brackets, as 16,64 is.
+bool is_bare_list(const std::string& value) {
+  return value.find(',') != value.npos && value.find_first_of("[]{}\"'") == value.npos;
+}
+
 /// Whether a value of --set is a spec such as {1,4}q1s1k, which YAML would read as the start of a mapping.
 bool is_bare_product(const std::string& value) {
   return value.find('{') != value.npos && value.find_first_of(":[\"' ") == value.npos;
@@ -387,7 +393,14 @@ void apply_override(const std::string& text, SweepFile& file) {
   if (field.key == "model")
     fail_at(source, field.mark, "a model stands for several keys; set them one by one");
   const SweepKey key = require_key(field, "--set");
-  const Assignment a = read_assignment(key, field, file.seed.value_or(kDefaultSeed));
+  const uint64_t seed = file.seed.value_or(kDefaultSeed);
+  Assignment a;
+  try {
+    a = read_assignment(key, field, seed);
+  } catch (const ConfigError&) {  // a window has a comma of its own
+    if (!is_bare_list(value)) throw;
+    a = read_assignment(key, load_value("[" + value + "]", field.key, source), seed);
+  }
   for (Sweep& sweep : file.sweeps) {
     remove_from_sweep(key.name, sweep);
     add_to_sweep(a, sweep);
@@ -400,7 +413,8 @@ constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 std::string read_all(const std::string& path) {
   const auto cannot_read = [&]() -> ConfigError {
-    return ConfigError(fmt::format("{}: error: cannot read: {}", path, std::strerror(errno)));
+    return ConfigError(
+        fmt::format("{}: error: cannot read: {}{}", path, std::strerror(errno), near_file(path)));
   };
   if (const std::string why = why_no_file(path, "a sweep file"); !why.empty())
     throw ConfigError(fmt::format("{}: error: {}", path, why));

@@ -99,8 +99,11 @@ SweepFile parse_inline_case(const std::string& mapping, const std::vector<std::s
                             std::optional<uint64_t> seed = std::nullopt);
 
 /// "Did you mean": the nearest candidate within edit distance 1 + length / 4 of `word`, ignoring case, or
-/// nullopt. The first of equally near ones wins.
+/// nullopt. The first of equally near ones wins; one that other programs call `word` goes before all.
 std::optional<std::string> nearest_word(std::string_view word, const std::vector<std::string>& candidates);
+
+/// The candidate that other programs call `word`, as it is written: "heads: 32/8" for num_kv_heads.
+std::optional<std::string> word_of_others(std::string_view word, const std::vector<std::string>& candidates);
 
 /// The JSON Schema (draft 2020-12) of the format, made from the same key table as the parser.
 std::string json_schema();

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "harness/config/near_file.h"
 #include "harness/plain_file.h"
 
 namespace attnbench {
@@ -28,8 +29,8 @@ std::string read_trace_path(const Field& field) {
   if (error) {
     field.fail(
         fmt::format("cannot read {}: {}; a relative path begins at the folder of the sweep file, and with "
-                    "--case and --set at the current folder",
-                    path, error.message()));
+                    "--case and --set at the current folder{}",
+                    path, error.message(), near_file(path)));
   }
   field.fail(fmt::format("{}: {} (attnbench trace --help)", path, why_no_file(path, "the file of a trace")));
 }

@@ -208,7 +208,10 @@ void Field::fail(const std::string& problem) const {
 }
 
 void Field::fail_expected(const std::string& expected) const {
-  fail(fmt::format("got {}, expected {}", describe(node), expected));
+  const std::string_view text = plain_text(node);
+  const bool list = key != "window" && text.find(',') != text.npos;  // a window has a comma of its own
+  fail(fmt::format("got {}, expected {}{}", describe(node), expected,
+                   list ? fmt::format("; a list is written [{}]", text) : ""));
 }
 
 Field load_value(const std::string& text, const std::string& key, const Source& source) {
@@ -251,8 +254,15 @@ std::vector<Field> items_of(const Field& list) {
 
 void fail_unknown_key(const Field& entry, const std::string& where, const std::vector<std::string>& allowed,
                       const std::string& hint) {
-  fail_at(*entry.source, entry.key_mark,
-          fmt::format("unknown key '{}' in {}{}{}", entry.key, where, suggest(entry.key, allowed), hint));
+  // The rest of {block_size: 16,64} or {window: 255,0}.
+  const bool rest = hint.empty() && entry.node.IsNull() && !nearest_word(entry.key, allowed);
+  fail_at(
+      *entry.source, entry.key_mark,
+      fmt::format("unknown key '{}' in {}{}{}", entry.key, where,
+                  rest ? "; a list stands in brackets (block_size: [16, 64]), a text with a comma in quotes "
+                         "(window: \"255,0\")"
+                       : suggest(entry.key, allowed),
+                  hint));
 }
 
 namespace {
@@ -264,8 +274,7 @@ std::string question(std::string_view word, const std::optional<std::string>& ne
       comma != std::string_view::npos && std::count(allowed.begin(), allowed.end(), word.substr(0, comma)))
     return fmt::format("; a list is written [{}];", word);
   if (!nearest) return ";";
-  const bool causal = *nearest == "mask" && word.ends_with("causal");  // "causal: true", "is_causal"
-  return fmt::format("; did you mean '{}{}'?", *nearest, causal ? ": causal" : "");
+  return fmt::format("; did you mean '{}'?", word_of_others(word, allowed).value_or(*nearest));
 }
 
 }  // namespace

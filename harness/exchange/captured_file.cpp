@@ -107,8 +107,9 @@ class CapturedReader {
     }
     const Element type = file_.entry("q").type;
     if (e.type != type || (type != Element::kBf16 && type != Element::kF16 && type != Element::kF32)) {
-      fail(fmt::format("tensor '{}' is {}; BF16, F16 or F32 is required, the same for q, k and v", name,
-                       element_name(e.type)));
+      fail(fmt::format("tensor '{}' is {}; BF16, F16 or F32 is required, the same for q, k and v{}", name,
+                       element_name(e.type),
+                       e.type == Element::kU16 ? " (NumPy: bfloat16 of the package ml_dtypes)" : ""));
     }
     parts_.dtype = type == Element::kBf16  ? DType::kBf16
                    : type == Element::kF16 ? DType::kFp16

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "harness/config/near_file.h"
 #include "harness/plain_file.h"
 #include "harness/record/text.h"
 
@@ -164,7 +165,7 @@ std::vector<unsigned char> to_c_order(const std::vector<unsigned char>& from,
 HostTensor read_npy(const std::string& path) {
   if (const std::string why = why_no_file(path, "a .npy file"); !why.empty()) fail_npy(path, why);
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail_npy(path, fmt::format("cannot read the file: {}", std::strerror(errno)));
+  if (!in) fail_npy(path, fmt::format("cannot read the file: {}{}", std::strerror(errno), near_file(path)));
   in.seekg(0, std::ios::end);
   const auto file_bytes = static_cast<uint64_t>(in.tellg());
   in.seekg(0);

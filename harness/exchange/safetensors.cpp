@@ -13,6 +13,7 @@
 #include <set>
 #include <tuple>
 
+#include "harness/config/near_file.h"
 #include "harness/plain_file.h"
 #include "harness/record/files.h"
 #include "harness/record/text.h"
@@ -116,7 +117,7 @@ void SafetensorsFile::fail(const std::string& what) const {
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   if (const std::string why = why_no_file(path, "a safetensors file"); !why.empty()) fail(why);
   in_.open(path, std::ios::binary);
-  if (!in_) fail(fmt::format("cannot read the file: {}", std::strerror(errno)));
+  if (!in_) fail(fmt::format("cannot read the file: {}{}", std::strerror(errno), near_file(path)));
   in_.seekg(0, std::ios::end);
   read_header(static_cast<uint64_t>(in_.tellg()));
 }

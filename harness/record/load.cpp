@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/config/near_file.h"
 #include "harness/plain_file.h"
 #include "harness/record/json.h"
 #include "harness/record/json_read.h"
@@ -373,8 +374,8 @@ std::string read_results_text(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in)
     Place{file.string(), ""}.fail(
-        fmt::format("cannot be read: {}; give a results.json, or the folder of a run that holds one",
-                    std::strerror(errno)));
+        fmt::format("cannot be read: {}; give a results.json, or the folder of a run that holds one{}",
+                    std::strerror(errno), near_file(file)));
   std::ostringstream text;
   text << in.rdbuf();
   if (in.bad()) Place{file.string(), ""}.fail(fmt::format("cannot be read: {}", std::strerror(errno)));

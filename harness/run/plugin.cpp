@@ -13,6 +13,7 @@
 #include <limits>
 #include <string_view>
 
+#include "harness/config/near_file.h"
 #include "harness/digest.h"
 #include "harness/plain_file.h"
 #include "harness/run/description.h"
@@ -167,7 +168,7 @@ LoadedPlugin opened(const std::string& file, const std::string& digest) {
 std::string checked_plugin_file(const std::string& path) {
   std::error_code ec;
   const std::filesystem::path file = std::filesystem::absolute(path, ec).lexically_normal();
-  if (!std::filesystem::exists(file, ec)) throw PluginError("there is no such file");
+  if (!std::filesystem::exists(file, ec)) throw PluginError("there is no such file" + near_file(path, ".so"));
   if (const std::string why = why_no_file(file, "a plug-in's file"); !why.empty()) throw PluginError(why);
   return file.string();
 }

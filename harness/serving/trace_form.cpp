@@ -239,8 +239,9 @@ void TraceParser::read_header(std::string_view header, const TraceColumns& given
   for (std::size_t i = 0; i < needed.size(); ++i) {
     const bool required = i < form.columns.size() || !given.prefix.empty();
     if (required && count(needed[i]) == 0) {
-      fail_at(0, fmt::format("the column '{}' is missing; {} needs {}", needed[i], trace_form_name(form_),
-                             fmt::join(needed.begin(), needed.begin() + 3, ", ")));
+      fail_at(0, fmt::format("the column '{}' is missing; {} needs {}; the file has {}", needed[i],
+                             trace_form_name(form_), fmt::join(needed.begin(), needed.begin() + 3, ", "),
+                             fmt::format("{}", fmt::join(names, ", ")).substr(0, 200)));
     }
     if (!needed[i].empty() && count(needed[i]) > 1)
       fail_at(0, fmt::format("the column '{}' occurs twice", needed[i].substr(0, 40)));

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 
+#include "harness/config/near_file.h"
 #include "harness/digest.h"
 #include "harness/plain_file.h"
 
@@ -42,8 +43,8 @@ ReadBytes read_from_file(const std::string& path) {
     const int code = errno;
     if (fd >= 0) close(fd);
     throw BadTraceError(
-        fmt::format("{}: error: cannot open: {}; give a file of requests (attnbench trace --help)", path,
-                    std::strerror(code)));
+        fmt::format("{}: error: cannot open: {}; give a file of requests (attnbench trace --help){}", path,
+                    std::strerror(code), near_file(path)));
   }
   constexpr unsigned kBuffer = 1 << 17;
   gzbuffer(opened, kBuffer);

@@ -163,10 +163,12 @@ TEST(CliFirstSteps, ASweepIsNoResult) {
   scratch.write("a.yaml", "name: a\n");
   const Outcome o = run_attnbench(scratch, {"compare", "a.yaml", "a.yaml"});
   EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("a.yaml: error: this is no results file"), Not(HasSubstr("JSON"))));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("a.yaml: this is a sweep; attnbench run a.yaml makes results of it"),
+                           Not(HasSubstr("JSON"))));
   for (const std::vector<std::string>& one :
        {std::vector<std::string>{"compare", "a.yaml"}, {"merge", "a.yaml", "a.yaml", "-o", "b.json"}}) {
-    EXPECT_THAT(run_attnbench(scratch, one).err, HasSubstr("a.yaml: error: this is no results file"))
+    EXPECT_THAT(run_attnbench(scratch, one).err,
+                HasSubstr("a.yaml: this is a sweep; attnbench run a.yaml makes results of it"))
         << one[0];
   }
 }

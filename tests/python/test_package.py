@@ -429,6 +429,13 @@ class ReturnedTest(unittest.TestCase):
         to, _ = self.filled(OnlyDlpack(), lse="none")
         self.assertEqual((to.out, to.out_stride_token, to.out_stride_head, to.lse), (memory.ctypes.data, 24, 120, None))
 
+        class OfMlDtypes:
+            """bfloat16 of the package ml_dtypes, as NumPy tells it."""
+
+            __array_interface__ = {**out.__array_interface__, "typestr": "<V2"}
+        to, _ = self.filled(OfMlDtypes(), lse="none")
+        self.assertEqual((to.out, to.out_stride_head), (out.ctypes.data, 120))
+
     def test_what_was_written_in_place_is_not_copied(self):
         to, p = self.filled(None, returns=False, lse="base2")
         self.assertEqual((to.out, to.lse, to.lse_stride_token, to.lse_stride_head), (None, p.kept["lse"].ctypes.data, 1, 6))

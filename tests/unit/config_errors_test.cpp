@@ -177,6 +177,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "key 'mask': unknown value 'casual'; did you mean 'causal'? allowed: none, causal"},
         BadText{SWEEP("dtype: FP16"), "3:12", "did you mean 'fp16'? allowed: bf16, fp16, fp32"},
         BadText{SWEEP("dtype: e4m3"), "3:12", "unknown value 'e4m3'; allowed: bf16"},
+        BadText{SWEEP("dtype: fp16,fp32"), "3:12", "a list is written [fp16,fp32]; allowed: bf16"},
+        BadText{
+            SWEEP("block_size: 16,64"), "3:17",
+            "got '16,64', expected an integer from 1 to 65536 (1k: 1024, 1m: 1024^2); a list is written [16,64]"},
         BadText{SWEEP("page_layout: striped"), "3:18", "unknown value 'striped'"},
         BadText{SWEEP("op: {a: b}"), "3:9", "key 'op': got a mapping, expected one of: attention, kv_append"},
         BadText{SWEEP("op: ~"), "3:5", "key 'op': got nothing, expected one of"},
@@ -276,13 +280,41 @@ TEST(NearestWord, FindsTyposButNotOtherWords) {
   EXPECT_EQ(nearest_word("headdim", words), "head_dim");
   EXPECT_EQ(nearest_word("bacth", {"path", "batch"}), "batch") << "swapped letters are one mistake";
   EXPECT_EQ(nearest_word("page_size", words), "block_size");
-  EXPECT_EQ(nearest_word("Float16", words), "fp16");
-  EXPECT_EQ(nearest_word("causal", {"kv", "heads"}), std::nullopt) << "where the key is not allowed";
   EXPECT_EQ(nearest_word("head", words), "heads");
   EXPECT_EQ(nearest_word("kw", words), "kv");
   EXPECT_EQ(nearest_word("window", words), std::nullopt);
   EXPECT_EQ(nearest_word("", words), std::nullopt);
   EXPECT_EQ(nearest_word("heads", {}), std::nullopt);
+}
+
+TEST(WordOfOthers, IsOursWhereItIsAllowed) {
+  const std::vector<std::string> sweep = {"mask",   "block_size", "heads",  "head_dim",
+                                          "window", "batch",      "softcap"};
+  const std::vector<std::string> batch = {"lengths", "q", "s", "context", "count"};
+  const struct {
+    const char* theirs;
+    std::vector<std::string> allowed;
+    const char* ours;
+  } words[] = {
+      {"is_causal", sweep, "mask: causal"},
+      {"pageSize", sweep, "block_size"},
+      {"num-kv-heads", sweep, "heads: 32/8"},
+      {"num_key_value_heads", sweep, "heads: 32/8"},
+      {"headdim", sweep, "head_dim"},
+      {"window_left", sweep, "window: \"4095,0\""},
+      {"max_seqlen_k", sweep, "batch: 8q1s4k"},
+      {"max_seqlen_k", batch, "s"},
+      {"k", batch, "s"},
+      {"batch_size", sweep, "batch: 8q1s4k"},
+      {"batch_size", batch, "count"},
+      {"attn_logit_softcapping", sweep, "softcap"},
+      {"Float16", {"bf16", "fp16"}, "fp16"},
+      {"causal", {"kv", "heads"}, "none"},
+      {"heads", sweep, "none"},
+      {"", sweep, "none"},
+  };
+  for (const auto& w : words)
+    EXPECT_EQ(word_of_others(w.theirs, w.allowed).value_or("none"), w.ours) << w.theirs;
 }
 
 // For any text, parsing ends with a file or a ConfigError.

@@ -289,7 +289,7 @@ TEST(Trace, ReadsColumnsThatTheUserNames) {
   EXPECT_EQ(requests[0].output_tokens, 7);
   EXPECT_EQ(requests[0].prefix_hashes.size(), 1u);
   EXPECT_THAT(error_of("sent at,in,head\n1,1,\n", all),
-              HasSubstr("the column 'out' is missing; CSV needs sent at, in"));
+              HasSubstr("the column 'out' is missing; CSV needs sent at, in, out; the file has sent"));
   // The others are those of the form.
   const TraceOptions one = named("prompt=input");
   EXPECT_EQ(read_trace("TIMESTAMP,input,GeneratedTokens\n2024-02-03 00:00:00,9,1\n", one).requests.size(),

@@ -10,8 +10,8 @@ class WrongOutput(TypeError):
     """A launch returned something else than its outputs."""
 
 
-#: What libraries call the types of outputs. NumPy has no bf16: an array of its bits is taken.
-_NAMES = {DType.BF16: ("bfloat16", "<u2"), DType.FP16: ("float16", "<f2"), DType.FP32: ("float32", "<f4")}
+#: What libraries call the types of outputs. NumPy has no bf16: an array of its bits is taken, or of ml_dtypes ("<V2").
+_NAMES = {DType.BF16: ("bfloat16", "<u2", "<V2"), DType.FP16: ("float16", "<f2"), DType.FP32: ("float32", "<f4")}
 _WORDS = {"<f2": "float16", "<f4": "float32", "<f8": "float64", "<u2": "uint16"}
 #: DLPack's (code, bits) of these types.
 _DLPACK_NAMES = {(4, 16): "bfloat16", (2, 16): "float16", (2, 32): "float32"}

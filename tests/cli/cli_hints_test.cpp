@@ -1,0 +1,249 @@
+// Stops of a first-time author: what people write who know other programs, slips, and right things in wrong
+// places. Each error names the mend. To add one, add a line.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Hint {
+  const char* line;  ///< two blanks stand between words
+  const char* says;
+};
+
+void PrintTo(const Hint& hint, std::ostream* out) { *out << hint.line; }
+
+const Hint kHints[] = {
+    // Keys.
+    {"list  --case  {batch: {q: 1, k: 4k, count: 8}}", "unknown key 'k' in 'batch'; did you mean 's'?"},
+    {"list  --case  {batch: {seqlen_q: 1, s: 4k}}", "did you mean 'q'?"},
+    {"list  --case  {batch: {q: 1, context_len: 4k}}", "did you mean 'context'?"},
+    {"list  --case  {batch: {q: 1, s: 4k, batch_size: 8}}", "did you mean 'count'?"},
+    {"list  --case  {batch: q4, num_kv_heads: 8}", "did you mean 'heads: 32/8'?"},
+    {"list  --case  {batch: q4, num_attention_heads: 32}", "did you mean 'heads: 32/8'?"},
+    {"list  --case  {batch: q4, page_size: 16}", "did you mean 'block_size'?"},
+    {"list  --case  {seqlen: 512}", "did you mean 'batch: 8q1s4k'?"},
+    {"list  --case  {batch: q4, sliding_window: 255}", "did you mean 'window: \"4095,0\"'?"},
+    {"list  --case  {batch: q4, block_size: 16,64}", "a list stands in brackets (block_size: [16, 64])"},
+    {"list  --case  {batch: q4}  --set  head_size=64", "did you mean 'head_dim'?"},
+    {"list  --case  {batch: q4}  --set  block_size=16,sixty", "key 'block_size': got 'sixty'"},
+    {"list  --case  {batch: q4}  --set  dtype=fp16,fp23", "unknown value 'fp23'; did you mean 'fp32'?"},
+    {"list  --case  {batch: q4, block_size: '16,64'}", "got the string '16,64'"},
+    // Options.
+    {"run  quickstart  --warmup  10", "unknown option '--warmup'; each case is launched before it is timed"},
+    {"run  quickstart  --warmup=10", "each case is launched before it is timed"},
+    {"run  quickstart  --iters  100", "--min-time S and --max-samples N bound that"},
+    {"run  quickstart  --repeat  5", "--min-time S and --max-samples N bound that"},
+    {"run  quickstart  -n  5", "--min-time S and --max-samples N bound that"},
+    {"kernels  --repeat  5", "attnbench run and gate have --max-samples"},
+    {"run  quickstart  --dtype  fp16",
+     "'dtype' is a key of a case: --set dtype=VALUE, or --case '{batch: 8q1s4k, dtype"},
+    {"run  quickstart  --num-kv-heads  8", "'heads' is a key of a case"},
+    {"run  quickstart  --seqlen  512",
+     "'batch' is a key of a case: --set batch=VALUE, or --case '{batch: 8q1s4k}'"},
+    {"run  quickstart  --causal", "'mask' is a key of a case"},
+    {"run  quickstart  --model  llama-3.1-8b", "--case '{model: llama-3.1-8b, batch: 8q1s4k}'"},
+    {"run  quickstart  --seeds  3", "did you mean '--seed'?"},
+    {"run  quickstart  --csv", "--format json,csv,md,junit chooses reports"},
+    {"run  quickstart  --output-dir  x", "--out PATH does that"},
+    {"list  quickstart  --output  x", "it prints to stdout: > FILE"},
+    {"run  quickstart  --gpu  1", "--device cpu, cuda or cuda:1 does that"},
+    {"run  quickstart  --rtol  1e-3", "tolerances follow from the arithmetic that a kernel declares"},
+    {"run  quickstart  -k  paged", "--filter REGEX chooses cases"},
+    {"run  --config  mine.yaml", "CONFIG needs no option"},
+    {"run  quickstart  --version", "attnbench --version prints it"},
+    {"compare  --gpu  1", "attnbench run, list, kernels, gate, profile, selftest and fuzz have --device"},
+    {"export  --case  {batch: q4}  --output  x.safetensors", "--out PATH does that"},
+    {"compare  --no-time", "unknown option '--no-time'; attnbench run and gate have it"},
+    {"report  base.json  --format  csv", "--resume DIR --format csv,md,junit, writes those without running"},
+    // Files that are not there. The folder holds model.yaml, base.json, old.so and sub/other.yaml.
+    {"list  modle.yaml", "modle.yaml: error: cannot read: No such file here; did you mean 'model.yaml'?"},
+    {"list  modle", "did you mean 'model.yaml'?"},
+    {"list  ./modle.yaml", "did you mean './model.yaml'?"},
+    {"list  model.yml", "did you mean 'model.yaml'?"},
+    {"list  configs/model.yaml", "did you mean 'model.yaml'?"},
+    {"list  other.yaml", "did you mean 'sub/other.yaml'?"},
+    {"list  sub/othr.yaml", "did you mean 'sub/other.yaml'?"},
+    {"list  configs/smok.yaml", "the sweep that comes with attnbench has the name 'smoke'"},
+    {"compare  bsae.json  base.json", "that holds one; did you mean 'base.json'?"},
+    {"gate  quickstart  --baseline  bsae.json", "--update-baseline makes one; did you mean 'base.json'?"},
+    {"run  quickstart  --plugin  ./odl.so",
+     "--plugin ./odl.so: there is no such file; did you mean './old.so'?"},
+    {"run  quickstart  --plugin  old", "did you mean 'old.so'?"},
+    {"run  quickstart  --plugin  ./model.so", "did you mean './model.yaml'?"},
+    {"trace  bsae.json", "did you mean 'base.json'?"},
+    {"check  tenors.safetensors  x.npy", "did you mean 'tensors.safetensors'?"},
+    {"run  tenors.safetensors", "did you mean 'tensors.safetensors'?"},
+    // Files in a place that takes others.
+    {"gate  quickstart  --against  ./old.so", "this is a plug-in; give it as --against-plugin ./old.so"},
+    {"gate  quickstart  --against  old.py", "give it as --against-plugin old.py"},
+    {"gate  quickstart  --against  base.json", "give them as --baseline base.json"},
+    {"gate  quickstart  --against  runs", "give them as --baseline runs"},
+    {"gate  quickstart  --against  ./nowhere",
+     "--against ./nowhere: No such file or directory; a build of attnbench"},
+    {"gate  quickstart  --against-plugin  base.json", "give them as --baseline base.json"},
+    {"gate  quickstart  --against-plugin  ./program", "this is a program; --against ./program compares"},
+    {"gate  quickstart  --baseline  old.so", "give it as --against-plugin old.so"},
+    {"gate  quickstart  --baseline  model.yaml",
+     "this is a sweep; give it without an option: attnbench gate model.yaml"},
+    {"gate  quickstart  --baseline  ./program", "--against ./program compares"},
+    {"gate  quickstart  --kernel  a  --against-kernel  ./old.so", "give it as --against-plugin ./old.so"},
+    {"gate  base.json  --baseline  base.json", "base.json: this is no sweep and no program, but results"},
+    {"run  base.json", "attnbench compare BASE NEW and attnbench report read them"},
+    {"run  runs", "attnbench compare BASE NEW and attnbench report read them"},
+    {"run  old.so", "old.so: this is a plug-in; give it as --plugin old.so"},
+    {"run  mine.cu", "this is source code; compile it as a plug-in"},
+    {"run  quickstart  --plugin  model.yaml", "give it without an option: attnbench run model.yaml"},
+    {"run  quickstart  --kernel  ./old.so", "give it as --plugin ./old.so"},
+    {"compare  old.so  new.so", "attnbench gate CONFIG --plugin NEW --against-plugin OLD compares two"},
+    {"check  out.npy  tensors.safetensors",
+     "out.npy: this is an array; attnbench check CASE.safetensors OUT.npy"},
+    {"check  tensors.safetensors  out.npy  lse.npy",
+     "unexpected argument 'lse.npy'; an LSE is given by --lse"},
+    {"report  model.yaml", "attnbench run model.yaml makes results of it"},
+};
+
+class CliHints : public ::testing::TestWithParam<Hint> {};
+
+TEST_P(CliHints, NameTheMend) {
+  const Scratch scratch;
+  scratch.write("model.yaml", "name: m\nsweeps: [{batch: q4}]\n");
+  scratch.write("base.json", "{}");
+  scratch.write("old.so", "");
+  scratch.write("tensors.safetensors", "");
+  scratch.write("program", "#!/bin/sh\n");
+  for (const char* folder : {"sub", "runs"}) std::filesystem::create_directory(scratch.path(folder));
+  scratch.write("sub/other.yaml", "");
+  scratch.write("runs/results.json", "{}");
+  std::vector<std::string> words;
+  for (std::string rest = GetParam().line; !rest.empty();) {
+    const std::size_t end = std::min(rest.find("  "), rest.size());
+    words.push_back(rest.substr(0, end));
+    rest.erase(0, end + 2);
+  }
+  const Outcome o = run_attnbench(scratch, words);
+  EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
+  EXPECT_THAT(o.err, HasSubstr(GetParam().says));
+  std::istringstream lines(o.err);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 500u) << line;
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("results"))) << "nothing may be written";
+}
+
+INSTANTIATE_TEST_SUITE_P(, CliHints, ::testing::ValuesIn(kHints));
+
+TEST(CliHintsThatWork, SetTakesAListWithoutBrackets) {
+  const Scratch scratch;
+  const auto listed = [&](const std::string& set) {
+    return run_attnbench(scratch, {"list", "--case", "{kv: paged, batch: q4}", "--set", set}).out;
+  };
+  for (const auto& [bare, list] : {std::pair("block_size=16,64", "block_size=[16, 64]"),
+                                   {"dtype=fp16,fp32", "dtype=[fp16, fp32]"},
+                                   {"heads=4/2,8/2", "heads=[4/2, 8/2]"},
+                                   {"batch=q4,2q1s1k", "batch=[q4, 2q1s1k]"},
+                                   {"window=7,0", "window='7,0'"}}) {
+    EXPECT_EQ(listed(bare), listed(list)) << bare;
+    EXPECT_THAT(listed(bare), HasSubstr("case"));
+  }
+}
+
+TEST(CliHintsThatWork, BatchesInAnotherSpellingFindTheirCase) {
+  const Scratch scratch;
+  scratch.write("a.yaml", "name: a\nsweeps: [{batch: [2q1s4k, q512, q1k_2q3], heads: 4/2}]\n");
+  const std::string part = "attention/packed/bf16/h4-2/d128/full/";
+  const auto dry = [&](const std::string& option, const std::string& value) {
+    return run_attnbench(scratch, {"run", "a.yaml", option, value, "--device", "cpu", "--dry-run"});
+  };
+  for (const auto& [given, batch] : {std::pair("2q1s4096", "2q1s4k"),
+                                     {"q1s4k_q1s4k", "2q1s4k"},
+                                     {"1q512s512/cpu", "q512"},
+                                     {"q1024_q3_q3", "q1k_2q3"}}) {
+    const Outcome o = dry("--case", part + given);
+    EXPECT_THAT(o.out, AllOf(HasSubstr(std::string("batch: ") + batch + "}"), HasSubstr("\n1 run"))) << o.err;
+  }
+  EXPECT_THAT(dry("--case", part + "2q1s4095").err, HasSubstr("did you mean"));
+  EXPECT_THAT(run_attnbench(scratch, {"list", "a.yaml", "--filter", "2q1s4096"}).err,
+              HasSubstr("ids write this batch 2q1s4k"));
+}
+
+TEST(CliHintsThatWork, AFinishedRunGetsACsv) {
+  const Scratch scratch;
+  std::vector<std::string> run = {
+      "run",   "--case", "{batch: q4, heads: 4/2}", "--device", "cpu", "--kernel", "cpu", "--no-time",
+      "--out", "out"};
+  EXPECT_EQ(run_attnbench(scratch, run).exit_code, 0);
+  run[run.size() - 2] = "--resume";
+  run.insert(run.end(), {"--format", "csv"});
+  const Outcome o = run_attnbench(scratch, run);
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("1 of 1 runs are finished"));
+  EXPECT_TRUE(std::filesystem::exists(scratch.path("out/results.csv")));
+}
+
+TEST(CliHintsThatWork, LongCasesAreAnnounced) {
+  const Scratch scratch;
+  const auto run = [&](const char* batch,
+                       const char* timeout) {  // the kernel refuses the case: nothing takes long
+    return run_attnbench(scratch,
+                         {"run", "--case", std::string("{kv: contiguous, heads: 1, batch: ") + batch + "}",
+                          "--device", "cpu", "--plugin", std::string(ATTNBENCH_PLUGIN_DIR) + "/example.so",
+                          "--kernel", "example", "--timeout", timeout})
+        .err;
+  };
+  EXPECT_THAT(run("q32k", "6000"), HasSubstr("[1/1] expected to take about "));
+  EXPECT_THAT(run("q32k", "10"), HasSubstr("[1/1] may take longer than --timeout 10: attention/contiguous/"));
+  EXPECT_THAT(run("q32", "10"), AllOf(HasSubstr("[1/1] skip"), Not(HasSubstr("longer than"))));
+}
+
+TEST(CliHintsThatWork, ReproLinesWithAnotherCommand) {
+  const Scratch scratch;
+  scratch.write("x.py", "");  // is not opened
+  const std::vector<std::string> repro = {"--case",     "{batch: q4, heads: 4/2}",
+                                          "--seed",     "7",
+                                          "--device",   "cpu",
+                                          "--kernel",   "cpu",
+                                          "--check",    "sampled,invariants",
+                                          "--require",  "acc=fp32",
+                                          "--repeats",  "3",
+                                          "--no-time",  "--cache",
+                                          "hot",        "--graph",
+                                          "--trust",    "--seed-order",
+                                          "5",          "--no-ceilings",
+                                          "--counters", "--threads",
+                                          "2",          "--timeout",
+                                          "60",         "--min-time",
+                                          "0.1",        "--max-samples",
+                                          "20"};
+  const auto with = [&](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), repro.begin(), repro.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return run_attnbench(scratch, words);
+  };
+  const Outcome exported = with({"export"}, {"--plugin", "x.py", "-o", "c.safetensors"});
+  EXPECT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_THAT(exported.err,
+              HasSubstr("note: attnbench export ignores --device, --kernel, --plugin, --check"));
+  EXPECT_THAT(exported.out, HasSubstr("import ml_dtypes"));
+  const Outcome listed = with({"list"}, {});
+  EXPECT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_THAT(listed.err,
+              AllOf(HasSubstr("note: attnbench list ignores --check"), Not(HasSubstr("--device"))));
+  EXPECT_EQ(with({"profile"}, {"--dry-run", "--tool", "nsys"}).exit_code,
+            run_attnbench(scratch, {"profile", "--case", "{batch: q4}", "--device", "cpu", "--dry-run",
+                                    "--tool", "nsys"})
+                .exit_code);
+  const Outcome checked = run_attnbench(
+      scratch, {"check", "c.safetensors", "nowhere.npy", "--kernel", "cpu", "--device", "cpu", "--no-time"});
+  EXPECT_THAT(checked.err,
+              AllOf(HasSubstr("ignores --device, --kernel, --no-time"), HasSubstr("nowhere.npy")));
+}
+
+}  // namespace
+}  // namespace attnbench::testing
