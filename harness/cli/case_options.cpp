@@ -31,6 +31,16 @@ namespace {
 
 bool is_mapping(const std::string& text) { return !text.empty() && text.front() == '{'; }
 
+/// "{batch: 8q1s4k}" of 8q1s4k, which is no id and no file; else the example.
+std::string mapping_of(const std::string& text, const std::string& example) {
+  try {
+    parse_batch_spec(text);
+    return fmt::format("{{batch: {}}}", text);
+  } catch (const BatchSpecError&) {
+    return example;
+  }
+}
+
 /// The id, or id/kernel, with its batch as ids write it, if a case has that: "q1s4k" for "1q1s4096". Else as it is.
 std::string with_short_batch(const std::string& id, const std::vector<std::string>& known) {
   for (std::size_t begin = 0, end; begin < id.size(); begin = end + 1) {
@@ -64,9 +74,11 @@ void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
       }
       cases.kernel = kernel;
     } else {
+      const std::string mapping = mapping_of(id, "");
       throw UsageError(fmt::format(
-          "--case {}: no case has this id; {}attnbench list prints them, with the same --set, which changes ids",
-          id, did_you_mean(id, known)));
+          "--case {}: no case has this id; {}attnbench list prints them, with the same --set, which changes ids{}",
+          id, did_you_mean(id, known),
+          mapping.empty() ? "" : fmt::format("; a case of its own: --case '{}'", mapping)));
     }
   }
   std::erase_if(cases.cases, [&](const Case& c) { return !wanted.count(c.id); });
@@ -214,8 +226,8 @@ Cases load_cases(const CaseOptions& o) {
                                    ids.front()));
     throw UsageError(fmt::format(
         "--case {}: this is an id, which needs the CONFIG that it is of; a case of its own is a mapping in "
-        "braces: --case '{{batch: 4q512}}'",
-        ids.front()));
+        "braces: --case '{}'",
+        ids.front(), mapping_of(ids.front(), "{batch: 4q512}")));
   }
   if (o.configs.empty() && o.chosen.empty()) {
     throw UsageError("nothing to run: give a CONFIG, such as quickstart, or --case '{batch: 4q512}'");
@@ -250,6 +262,10 @@ Cases load_cases(const CaseOptions& o) {
   for (const std::string& path : o.configs) {
     if (path.starts_with('{'))
       throw UsageError(fmt::format("{0}: a mapping is no file: give it as --case '{0}'", path));
+    if (path.ends_with('}') && !std::filesystem::exists(path))
+      throw UsageError(fmt::format("{}: a mapping is one word, in quotes: --case '{{batch: q4}}'", path));
+    if (const std::string mapping = mapping_of(path, ""); !mapping.empty() && !std::filesystem::exists(path))
+      throw UsageError(fmt::format("{}: a batch is no file: give it as --case '{}'", path, mapping));
     if (std::filesystem::is_directory(path)) {
       refuse_overrides(path, o);
       out.traces.push_back(load_trace(path, o.seed.value_or(1)));

@@ -76,6 +76,8 @@ constexpr OtherOption kOtherOptions[] = {
      "--runs --num-runs --trials --rounds --samples --num-samples --max-iters --benchmark_repetitions",
      "--max-samples",
      "a case is sampled until its median is known; --min-time S and --max-samples N bound that"},
+    {"-n --n --num --num-cases --count --iters --iterations --runs --tests", "--cases",
+     "--cases N does that"},
     {"--benchmark_min_time", "--min-time", "--min-time S does that"},
     {"-k -m --match --only --select --include --pattern --benchmark_filter", "--filter",
      "--filter REGEX chooses cases"},
@@ -117,12 +119,14 @@ std::string other_option(const CLI::App& command, const std::string& option) {
   const auto has = [&](std::string_view name) {
     return name.empty() || has_option(command, std::string(name));
   };
+  std::string others;
   for (const OtherOption& other : kOtherOptions) {
     const std::vector<std::string> names = words(other.names);
     if (std::find(names.begin(), names.end(), option) == names.end()) continue;
-    return has(other.option) ? fmt::format("; {}", other.mend)
-                             : elsewhere(command, std::string(other.option), "");
+    if (has(other.option)) return fmt::format("; {}", other.mend);
+    if (others.empty()) others = elsewhere(command, std::string(other.option), "");
   }
+  if (!others.empty()) return others;
   if (!option.starts_with("--") || !has("--set")) return "";
   std::string key = option.substr(2);
   std::replace(key.begin(), key.end(), '-', '_');
@@ -139,9 +143,11 @@ std::string unexpected(const CLI::App& command, const std::string& called,
   const auto dashed =
       std::find_if(words.begin(), words.end(), [](const auto& w) { return w.rfind("-", 0) == 0; });
   if (dashed == words.end()) {
-    const bool outputs = command.get_option_no_throw("--lse") != nullptr;
+    const std::string place = place_of_file(command, words.front());
     return fmt::format("unexpected argument '{}'{}", words.front(),
-                       outputs ? "; an LSE is given by --lse" : "");
+                       has_option(command, "--lse") ? "; an LSE is given by --lse"
+                       : !place.empty()             ? "; " + place
+                                                    : "");
   }
   const std::string option = dashed->substr(0, dashed->find('='));
   std::vector<std::string> known;
@@ -159,11 +165,10 @@ std::string unexpected(const CLI::App& command, const std::string& called,
   const bool to_file = prints && (option == "-o" || option == "--out" || option == "--output");
   const std::string other = other_option(command, option), others = elsewhere(command, option, "it");
   return fmt::format("unknown option '{}'{}", option,
-                     to_file           ? "; it prints to stdout: > FILE"
-                     : !other.empty()  ? other
-                     : !others.empty() ? others
-                     : !near.empty()   ? "; " + near.substr(0, near.size() - 1)
-                                       : "");
+                     to_file          ? "; it prints to stdout: > FILE"
+                     : !other.empty() ? other
+                     : near.empty()   ? others
+                                      : others + "; " + near.substr(0, near.size() - 1));
 }
 
 /// Reports an error of CLI11 in the style of all other errors.
@@ -287,8 +292,14 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   }
   const std::string& first = words[1];
   if (first[0] != '-' && std::find(commands.begin(), commands.end(), first) == commands.end()) {
-    std::cerr << error_line(fmt::format("attnbench: error: unknown command '{}'; {}there are {}", first,
-                                        did_you_mean(first, commands), fmt::join(commands, ", ")))
+    const std::string file = sweep_path(first);
+    const bool named = file != first || first.find('.') != first.npos;
+    const std::string place = named ? place_of_file(*app.get_subcommand("run"), file) : "";
+    std::cerr << error_line(fmt::format(
+                     "attnbench: error: unknown command '{}'; {}there are {}", first,
+                     place.empty() ? did_you_mean(first, commands)
+                                   : fmt::format("a file stands behind one: attnbench run {}; ", first),
+                     fmt::join(commands, ", ")))
               << "\n";
     return 2;
   }

@@ -78,9 +78,9 @@ std::string place_for(FileKind kind, const CLI::App& command, const std::string&
                                   ? "give it as --against-plugin " + file
                                   : "give it as --plugin " + file);
     case FileKind::kResults:
-      return "no sweep and no program, but results; " +
-             (has_named(command, "--against") ? "give them as --baseline " + file
-                                              : "attnbench compare BASE NEW and attnbench report read them");
+      return "a file or folder of results; " +
+             (has_named(command, "--against") ? "give it as --baseline " + file
+                                              : "attnbench compare BASE NEW and attnbench report read it");
     case FileKind::kSweepFile:
       return "a sweep; " +
              (has_named(command, "config")
@@ -107,6 +107,11 @@ constexpr const char* kReproOptions[] = {
 
 }  // namespace
 
+std::string place_of_file(const CLI::App& command, const std::string& file, const std::string& option) {
+  const FileKind kind = kind_of_file(file);
+  return kind == FileKind::kUnknown ? "" : "this is " + place_for(kind, command, option, file);
+}
+
 std::string misplaced_file(const CLI::App& command) {
   for (const auto& [name, takes] : kTakes) {
     const CLI::Option* option = command.get_option_no_throw(name);
@@ -119,8 +124,8 @@ std::string misplaced_file(const CLI::App& command) {
       if (kind == FileKind::kSource && takes == FileKind::kPlugin)
         continue;  // --plugin itself has more to say
       const bool dashed = name[0] == '-';
-      return fmt::format("{}{}{}: this is {}", dashed ? name : "", dashed ? " " : "", file,
-                         place_for(kind, command, name, file));
+      return fmt::format("{}{}{}: {}", dashed ? name : "", dashed ? " " : "", file,
+                         place_of_file(command, file, name));
     }
   }
   return "";

@@ -85,6 +85,15 @@ constexpr Elsewhere kElsewhere[] = {
     {"attention_backward", "", "backward bwd"},
     {"kv_append", "", "append reshape_and_cache"},
     {"packed", "", "ragged varlen thd"},
+    // Commands.
+    {"run", "", "test verify bench benchmark time measure exec"},
+    {"list", "", "ls show cases expand"},
+    {"compare", "", "diff"},
+    {"report", "", "plot html summary"},
+    {"gate", "", "ci regress regression"},
+    {"doctor", "", "info env system"},
+    {"new-kernel", "", "new template scaffold"},
+    {"serve-sim", "", "sim simulate serve"},
 };
 
 /// Whether one of the `words`, which blanks separate, is `word`, hyphens, underscores and case aside.

@@ -254,15 +254,17 @@ std::vector<Field> items_of(const Field& list) {
 
 void fail_unknown_key(const Field& entry, const std::string& where, const std::vector<std::string>& allowed,
                       const std::string& hint) {
-  // The rest of {block_size: 16,64} or {window: 255,0}.
+  // The rest of {block_size: 16,64} or {window: 255,0}, or {batch=q4}.
   const bool rest = hint.empty() && entry.node.IsNull() && !nearest_word(entry.key, allowed);
   fail_at(
       *entry.source, entry.key_mark,
-      fmt::format("unknown key '{}' in {}{}{}", entry.key, where,
-                  rest ? "; a list stands in brackets (block_size: [16, 64]), a text with a comma in quotes "
-                         "(window: \"255,0\")"
-                       : suggest(entry.key, allowed),
-                  hint));
+      fmt::format(
+          "unknown key '{}' in {}{}{}", entry.key, where,
+          rest
+              ? "; a value is written block_size: 16, a list block_size: [16, 64], a text with a comma window: "
+                "\"255,0\""
+              : suggest(entry.key, allowed),
+          hint));
 }
 
 namespace {
