@@ -82,7 +82,7 @@ struct RowId {
 
 /// Results of some rows. Per channel, row-major (rows, value_dim()):
 ///   o   the output,  a2  sum w^2 v^2,  v2  sum (w v - p o)^2
-///   vv  sum v^2 over the visible keys
+///   vv  sum v^2 over the visible keys,  mean  the mean of v over them
 /// p is normalised by the whole denominator, so with a sink the p sum to less than 1. w = p; under dropout,
 /// w = p * scale or 0. Without dropout, v2 = sum p^2 (v - o)^2. Per row:
 ///   lse        natural log of the denominator, sink included; -inf if it has no term (no key, no sink)
@@ -98,12 +98,12 @@ struct RowId {
 ///              so the rounding of each. With qv, |q| is the norm of q and qv together, |k| that of k and v
 ///   keys       number of visible keys
 /// Scores are final: softcap and ALiBi are included. Without visible keys, all but lse is 0. The moments
-/// scale a tolerance and come from float32 products. a2, vv and w4 have a relative error of 1e-5. v2 has an
+/// scale a tolerance and come from float32 products, as the mean does. a2, vv and w4 have a relative error of 1e-5. v2 has an
 /// error of 1e-5 of v2 + a2 (2e-6 on values as random as real ones). a2 may be too large by up to 1e-30 vv
 /// times the largest w^2, an upper bound for weights that are too small for float32. All else is float64.
 struct RowBlock {
   std::span<const RowId> rows;
-  std::span<const double> o, a2, v2, vv;
+  std::span<const double> o, a2, v2, vv, mean;
   std::span<const double> lse, w2, w4, p_max, score_abs, dot_norm;
   std::span<const int64_t> keys;
   /// p before dropout if Problem::probs is set: p of row r, key key_begin + j is at r * key_count + j. Keys

@@ -72,6 +72,7 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
   block.v2 = view(b_, num_rows_);
   block.lse = view(lse_, num_rows_);
   block.vv = view(vv_, num_rows_);
+  block.mean = view(mean_, num_rows_);
   block.w2 = view(w2_, num_rows_);
   block.w4 = view(w4_, num_rows_);
   block.p_max = view(p_max_, num_rows_);
@@ -97,10 +98,10 @@ void TileComputer::reserve(int64_t rows, int64_t keys) {
   at_least(k_, kBlockKeys, d);
   at_least(v_, kBlockKeys, dv);
   at_least(v_v2_, kBlockKeys, 2 * dv);
-  at_least(prefix_, kBlockKeys + 1, dv);
+  at_least(prefix_, kBlockKeys + 1, 2 * dv);
   at_least(weight2_, rows, kBlockKeys);
   at_least(block_moment_, rows, 2 * dv);
-  for (RowMajor<double>* m : {&o_, &a2_, &b_, &vv_}) {
+  for (RowMajor<double>* m : {&o_, &a2_, &b_, &vv_, &mean_}) {
     at_least(*m, rows, dv);
     m->topRows(rows).setZero();
   }
@@ -287,7 +288,7 @@ void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int
     auto v_v2 = v_v2_.topRows(n);
     v_v2.leftCols(d) = (v * (1.0 / unit)).cast<float>();
     v_v2.rightCols(d) = v_v2.leftCols(d).cwiseAbs2();
-    add_squares(block, visible, key_begin, unit * unit);
+    add_values(block, visible, key_begin, unit);
     auto e2 = weight2_.block(0, 0, rows, n);
     e2 = e.cwiseAbs2().cast<float>();
     e2 = (e2.array() < kLeastWeight2).select(0.0f, e2);
@@ -299,27 +300,30 @@ void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int
   }
 }
 
-// Adds sum v^2 of each row's visible part of the block, from prefix sums over the block. With gaps between visible
-// keys there are no such sums.
-void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, int64_t key_begin,
-                               double unit2) {
+// Adds sum v and sum v^2 of each row's visible part of the block, from prefix sums over the block. With gaps between
+// visible keys there are no such sums.
+void TileComputer::add_values(const KeyBlock& block, const KeyRange* visible, int64_t key_begin,
+                              double unit) {
   const Index d = problem_.value_dim();
   const Index n = block.end - block.begin;
+  const Index rows = block.last - block.first;
+  const auto add = [&](Index r, const auto& sums) {
+    mean_.row(r) += unit * sums.head(d).template cast<double>();
+    vv_.row(r) += (unit * unit) * sums.tail(d).template cast<double>();
+  };
   if (problem_.sees) {
-    const Index rows = block.last - block.first;
-    vv_.middleRows(block.first, rows).noalias() +=
-        unit2 * seen().block(block.first, block.begin - key_begin, rows, n) *
-        v_v2_.topRows(n).rightCols(d).cast<double>();
+    auto moment = block_moment_.topRows(rows);
+    moment.noalias() =
+        seen().block(block.first, block.begin - key_begin, rows, n).cast<float>() * v_v2_.topRows(n);
+    for (Index r = 0; r < rows; ++r) add(block.first + r, moment.row(r));
     return;
   }
   prefix_.row(0).setZero();
-  for (Index j = 0; j < n; ++j) {
-    prefix_.row(j + 1) = prefix_.row(j) + v_v2_.row(j).tail(d).template cast<double>();
-  }
+  for (Index j = 0; j < n; ++j) prefix_.row(j + 1) = prefix_.row(j) + v_v2_.row(j).template cast<double>();
   for (int64_t r = block.first; r < block.last; ++r) {
     const Index begin = std::max(visible[r].begin, block.begin) - block.begin;
     const Index end = std::min(visible[r].end, block.end) - block.begin;
-    if (begin < end) vv_.row(r) += unit2 * (prefix_.row(end) - prefix_.row(begin));
+    if (begin < end) add(r, prefix_.row(end) - prefix_.row(begin));
   }
 }
 
@@ -342,6 +346,7 @@ void TileComputer::finish() {
   const double unscale = problem_.p_dropout > 0 ? 1.0 / double{dropout_scale(problem_.p_dropout)} : 1.0;
   for (int64_t r = 0; r < num_rows_; ++r) {
     const double inv = inv_[r];
+    if (keys_[static_cast<size_t>(r)] > 0) mean_.row(r) /= static_cast<double>(keys_[static_cast<size_t>(r)]);
     if (variance_[r] > 0.0) w4_[r] /= variance_[r] * variance_[r];
     auto o = o_.row(r).array();
     auto a2 = a2_.row(r).array();

@@ -36,7 +36,7 @@ class TileComputer {
   /// Puts -inf in place of the scores that row r does not see. Returns the least score that it sees.
   double hide(int64_t r, const KeyRange& visible, const KeyRange& keys);
   double largest_key(int64_t r, const KeyRange& visible, const KeyRange& keys) const;
-  void add_squares(const KeyBlock& block, const KeyRange* visible, int64_t key_begin, double unit2);
+  void add_values(const KeyBlock& block, const KeyRange* visible, int64_t key_begin, double unit);
   void add_carried(const KeyBlock& block, double unit2);
   void finish();
 
@@ -59,11 +59,11 @@ class TileComputer {
   RowMajor<double> part_;         ///< with qv: rows of one tensor, before they are put side by side
   RowMajor<double> v_;            ///< (block, Dv)
   RowMajor<float> v_v2_;          ///< (block, 2 Dv): values beside their squares
-  RowMajor<double> prefix_;       ///< (block + 1, Dv): running sums of the squares
+  RowMajor<double> prefix_;       ///< (block + 1, 2 Dv): running sums of v_v2_
   RowMajor<float> weight2_;       ///< (rows, block): e^2
-  RowMajor<float> block_moment_;  ///< (rows, 2 Dv): the product of weight2_ and v_v2_
-  // (rows, Dv): sums of e v, e^2 v^2, e^2 v and v^2. finish() turns o_ and a2_ into results and b_ into v2.
-  RowMajor<double> o_, a2_, b_, vv_;
+  RowMajor<float> block_moment_;  ///< (rows, 2 Dv): a product with v_v2_
+  // (rows, Dv): sums of e v, e^2 v^2, e^2 v, v^2 and v. finish() makes results of them, v2 of b_.
+  RowMajor<double> o_, a2_, b_, vv_, mean_;
   Eigen::VectorXd inv_;          ///< p / e
   Eigen::VectorXd p2_;           ///< sum p^2
   Eigen::VectorXd variance_;     ///< sum e^2 |v|^2

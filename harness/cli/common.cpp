@@ -39,12 +39,13 @@ void add_require_option(CLI::App& command, std::vector<std::string>& required) {
       .add_option(
           "--require", required,
           "Fail attention kernels that declare lower precision: acc=fp32 (accumulators), p=bf16 (P before "
-          "P.V), or both. fp32 is more than fp16 and bf16, which are more than e4m3")
+          "P.V), exp_rel_err=2^-11 and mma_roundoff=2^-13 (at most), p_scale=4 (at least). fp32 is more than fp16 "
+          "and bf16, which are more than e4m3")
       ->type_name("LIST")
       ->allow_extra_args(false)  // a file may follow
       ->delimiter(',')
       ->check([](const std::string& item) {
-        RequiredTypes ignored;
+        Required ignored;
         return read_required({item}, ignored);
       });
 }

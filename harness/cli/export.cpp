@@ -14,6 +14,7 @@
 #include "harness/exchange/case_file.h"
 #include "harness/record/files.h"
 #include "harness/run/launcher.h"
+#include "harness/run/numerics_bounds.h"
 #include "harness/session/memory_check.h"
 #include "harness/verify/declared_types.h"
 #include "kernels/registry.h"
@@ -74,8 +75,7 @@ int export_case(const ExportOptions& o) {
       "wrote {0}: {1}\n  expected: {2} of {3} rows{4}; tolerance for {5}\n"
       "  judge outputs: attnbench check {0} OUT{6}\n",
       o.out, item.id, expected.rows, expected.rows_total,
-      expected.rows < expected.rows_total ? " (a sample; --full: all)" : "",
-      types_text({options.numerics.p_type, options.numerics.acc_type}),
+      expected.rows < expected.rows_total ? " (a sample; --full: all)" : "", types_text({options.numerics}),
       item.params.op == Op::kAttention ? ".npy" : ".safetensors");
   if (item.params.dtype == DType::kBf16)
     std::cout
@@ -90,13 +90,13 @@ void NumericsOptions::add(CLI::App& command, const std::string& default_text) {
       .add_option(
           "--numerics", types,
           "Arithmetic of the kernel, from which the tolerance follows: p=TYPE (P before P.V), acc=TYPE "
-          "(accumulators), or both; TYPE is fp32, fp16, bf16 or e4m3. Default: " +
+          "(accumulators), exp_rel_err=X, mma_roundoff=X, p_scale=X; TYPE is fp32, fp16, bf16 or e4m3. Default: " +
               default_text)
       ->type_name("LIST")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check([](const std::string& item) {
-        RequiredTypes ignored;
+        Required ignored;
         return read_required({item}, ignored);
       });
   command.add_option("--exp-err", exp_err, "Relative error of its exponential, such as 2.4e-7 (2^-22)")
@@ -105,11 +105,15 @@ void NumericsOptions::add(CLI::App& command, const std::string& default_text) {
 }
 
 Numerics NumericsOptions::over(Numerics base) const {
-  RequiredTypes given;
+  Required given;
   read_required(types, given);
   if (given.p) base.p_type = *given.p;
   if (given.acc) base.acc_type = *given.acc;
+  for (std::size_t i = 0; i < kDeclaredNumbers.size(); ++i) {
+    if (given.numbers[i]) base.*kDeclaredNumbers[i].field = *given.numbers[i];
+  }
   if (exp_err) base.exp_rel_err = *exp_err;
+  if (const auto why = out_of_bounds(base)) throw UsageError("--numerics: " + *why);
   return base;
 }
 

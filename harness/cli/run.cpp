@@ -245,7 +245,7 @@ void check_session(const RunOptions& o, const SessionOptions& options, const Cas
                     o.check.empty() ? "the file's 'check: off'" : "--check off",
                     o.check.empty() ? "the first (--check sampled)" : "the first"));
   }
-  if (options.required.any() && options.check == CheckMode::kOff) {
+  if (options.required.any && options.check == CheckMode::kOff) {
     throw UsageError("--require is part of the check, which is off: add --check sampled, or drop --require");
   }
   if (o.repeats != 2 && !options.invariants) {

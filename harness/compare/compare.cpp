@@ -76,6 +76,7 @@ bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, Compa
       row.change = Change::kError;
       break;
     case Status::kFail:
+    case Status::kUndecided:
       row.change = Change::kIncorrect;
       break;
     case Status::kSkip:
@@ -434,7 +435,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     if (f == nullptr) {  // what never ran in BASE is not missing
       row.change = b->status == Status::kSkip ? Change::kNotCompared : Change::kMissingNew;
     } else if (b == nullptr) {
-      row.change = f->status == Status::kFail                                     ? Change::kIncorrect
+      row.change = f->status == Status::kFail || f->status == Status::kUndecided  ? Change::kIncorrect
                    : f->status == Status::kError || f->status == Status::kTimeout ? Change::kError
                    : f->status == Status::kSkip                                   ? Change::kNotCompared
                                                                                   : Change::kMissingBase;

@@ -97,8 +97,8 @@ void pool_runs(ResultSet& set, const ResultSet& more) {
     if (it == set.results.end()) {
       set.results.push_back(m);
     } else if (m.status != Status::kPass || it->status != Status::kPass) {
-      const bool worse =
-          m.status == Status::kFail || m.status == Status::kError || m.status == Status::kTimeout;
+      const bool worse = m.status == Status::kFail || m.status == Status::kUndecided ||
+                         m.status == Status::kError || m.status == Status::kTimeout;
       if (it->status == Status::kPass || it->status == Status::kSkip || worse) *it = m;
     } else if (!m.samples_us.empty()) {
       it->per_run = runs_of(*it);

@@ -17,6 +17,7 @@
 #include "harness/exchange/npy.h"
 #include "harness/record/json.h"
 #include "harness/record/text.h"
+#include "harness/run/numerics_bounds.h"
 
 namespace attnbench {
 namespace {
@@ -80,13 +81,13 @@ Metadata metadata_of(const Case& c, const OpParams& op, const CaseFileOptions& o
       {"padding", o.zeros ? "zeros" : "poison"},
       {"p", dtype_name(o.numerics.p_type)},
       {"acc", dtype_name(o.numerics.acc_type)},
-      {"exp_rel_err", number_text(o.numerics.exp_rel_err)},
       {"rows_expected", fmt::format("{}/{}", e.rows, e.rows_total)},
       {"kv", kv_name(p.kv)},
       {"lse", fmt::format("{}, {}; -inf, or the sink, for a row that sees no key",
                           p.lse_base2 ? "logarithm to base 2" : "natural logarithm",
                           p.out_lse_token_major ? "(total_q, Hq)" : "(Hq, total_q)")},
   };
+  for (const DeclaredNumber& n : kDeclaredNumbers) m[n.key] = number_text(o.numerics.*n.field);
   if (p.op == Op::kAttentionBackward) {
     add_scalars(p, op.attention_backward, m);
   } else {
@@ -266,11 +267,13 @@ void write_case_file(const std::string& path, Workload& workload, const Expected
 CaseFile::CaseFile(const std::string& path) : file(path), item(item_in(file)) {
   options.numerics = usual_numerics(item.params);
   if (item.params.captured && file.metadata().count("p") == 0) return;  // not of an export
-  options.numerics = {type_in(file, "p"), type_in(file, "acc"),
-                      number_in_metadata<double>(file, "exp_rel_err")};
-  const double error = options.numerics.exp_rel_err;
-  if (!(error >= 0 && error < 1))
-    fail_metadata(path, "'exp_rel_err' in its __metadata__ is not within 0 and 1");
+  options.numerics = {type_in(file, "p"), type_in(file, "acc"), 0};
+  for (const DeclaredNumber& n : kDeclaredNumbers) {
+    // Files of older versions have exp_rel_err alone.
+    if (&n != &kDeclaredNumbers.front() && file.metadata().count(n.key) == 0) continue;
+    options.numerics.*n.field = number_in_metadata<double>(file, n.key);
+  }
+  if (const auto why = out_of_bounds(options.numerics)) fail_metadata(path, "in its __metadata__, " + *why);
   const std::string& padding = text_in(file, "padding");
   if (padding != "zeros" && padding != "poison") {
     fail_metadata(path, fmt::format("'padding' in its __metadata__ is '{}'; poison or zeros is required",

@@ -27,6 +27,7 @@ const char* status_text(const Record& r) {
     case Status::kPass:
       return r.time ? "PASSED" : "";
     case Status::kFail:
+    case Status::kUndecided:  // the schema has no word for it; the log has the reason
       return "INCORRECT_NUMERICAL";
     case Status::kError:
       return "RUNTIME_ERROR";

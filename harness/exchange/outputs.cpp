@@ -139,7 +139,7 @@ Verdict judge_outputs(const OutputFiles& files, Workload& workload, const Numeri
   if (files.plus_inf) host.flip_infinities();
   Verdict v = verify(workload, host, numerics, mode);
   if (!v.pass && item.params.op == Op::kAttention) v.clues = clues_of({item, host, numerics});
-  v.numerics = {numerics.p_type, numerics.acc_type, host.no_lse ? uint32_t{kNoLse} : 0};
+  v.declared = {numerics, host.no_lse ? uint32_t{kNoLse} : 0};
   return v;
 }
 

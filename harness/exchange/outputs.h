@@ -18,7 +18,7 @@ struct OutputFiles {
 };
 
 /// Reads the outputs and judges them as a run judges those of a kernel with this arithmetic. `workload` holds
-/// the case, on the cpu device. Without an LSE, O alone is judged, and numerics->waived of the verdict has
+/// the case, on the cpu device. Without an LSE, O alone is judged, and declared->waived of the verdict has
 /// kNoLse. Throws TensorFileError, which names file, tensor and the shape that is required.
 Verdict judge_outputs(const OutputFiles& files, Workload& workload, const Numerics& numerics, CheckMode mode);
 

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
+#include "harness/error.h"
+#include "harness/record/json_read.h"
 #include "harness/record/text.h"
 #include "harness/verify/declared_types.h"
 
@@ -14,26 +17,8 @@ std::string Coverage::text() const {
   return fmt::format("{} of {} case{}", ran, asked, asked == 1 ? "" : "s");
 }
 
-/// What an entry of results.json declares.
-CoverageCounter::Declared CoverageCounter::declared_by(const LoadedResult& r) {
-  if (r.entry == nullptr) return {};
-  const nlohmann::json types =
-      r.entry->value(nlohmann::json::json_pointer("/attnbench/check/numerics"), nlohmann::json());
-  if (!types.is_object()) return {};
-  const auto name = [&](const char* key) {
-    const auto it = types.find(key);
-    return it != types.end() && it->is_string() ? it->get<std::string>() : "?";
-  };
-  uint32_t waived = 0;
-  for (const Waiver& w : kWaivers) {
-    const auto it = types.find(w.key);
-    if (it != types.end() && *it == true) waived |= w.flag;
-  }
-  return {fmt::format("acc {}, p {}{}", name("acc"), name("p"), waived_text(waived)), waived != 0};
-}
-
 void CoverageCounter::add(const std::string& kernel, Status status, const std::string& reason,
-                          const Declared& declared) {
+                          const Declared* declared) {
   auto it =
       std::find_if(kernels_.begin(), kernels_.end(), [&](const Entry& e) { return e.of.kernel == kernel; });
   if (it == kernels_.end()) {
@@ -41,8 +26,10 @@ void CoverageCounter::add(const std::string& kernel, Status status, const std::s
     it->of.kernel = kernel;
   }
   ++it->of.asked;
-  if (!declared.types.empty()) it->of.types.insert(declared.types);
-  it->of.waived = it->of.waived || declared.waived;
+  if (declared != nullptr) {
+    it->of.types.insert(types_text(*declared));
+    it->of.waived = it->of.waived || declared->waived != 0;
+  }
   if (status != Status::kSkip) {
     ++it->of.ran;
     return;
@@ -52,15 +39,20 @@ void CoverageCounter::add(const std::string& kernel, Status status, const std::s
 }
 
 void CoverageCounter::add(const Record& r) {
-  Declared declared;
-  if (r.check && r.check->numerics) {
-    const DeclaredTypes& types = *r.check->numerics;
-    declared = {types_text(types), types.waived != 0};
-  }
-  add(r.kernel, r.status, r.reason, declared);
+  add(r.kernel, r.status, r.reason, r.check && r.check->declared ? &*r.check->declared : nullptr);
 }
 
-void CoverageCounter::add(const LoadedResult& r) { add(r.kernel, r.status, r.reason, declared_by(r)); }
+void CoverageCounter::add(const LoadedResult& r) {
+  std::optional<Declared> declared;
+  const nlohmann::json_pointer<std::string> place("/attnbench/check/numerics");
+  if (r.entry != nullptr && r.entry->contains(place)) {
+    try {
+      declared = declared_from_json(nlohmann::ordered_json(r.entry->at(place)));
+    } catch (const Error&) {  // null, or edited by hand
+    }
+  }
+  add(r.kernel, r.status, r.reason, declared ? &*declared : nullptr);
+}
 
 std::vector<Coverage> CoverageCounter::all() const {
   std::vector<Coverage> out;

@@ -38,18 +38,12 @@ class CoverageCounter {
   std::vector<Coverage> all() const;
 
  private:
-  struct Declared {
-    std::string types;
-    bool waived = false;
-  };
-  static Declared declared_by(const LoadedResult& result);
-
   struct Entry {
     Coverage of;
     std::map<std::string, std::pair<int64_t, std::string>> skips;  ///< count and first reason, by its words
   };
-  /// A result's kernel, its end, and the declared types, if it has any.
-  void add(const std::string& kernel, Status status, const std::string& reason, const Declared& declared);
+  /// A result's kernel, its end, and what the kernel declared; null: unknown.
+  void add(const std::string& kernel, Status status, const std::string& reason, const Declared* declared);
   std::vector<Entry> kernels_;
 };
 

@@ -16,7 +16,7 @@ int exit_code_of(const std::vector<Record>& records) {
   bool ran = false;
   for (const Record& r : records) {
     ran = ran || r.status != Status::kSkip;
-    if (r.status == Status::kFail) code = worse_exit_code(code, 1);
+    if (r.status == Status::kFail || r.status == Status::kUndecided) code = worse_exit_code(code, 1);
     if (r.status == Status::kError || r.status == Status::kTimeout) code = worse_exit_code(code, 5);
     if (r.status == Status::kInvalidTime) code = worse_exit_code(code, 4);
   }

@@ -13,10 +13,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json types_to_json(const DeclaredTypes& types) {
-  Json j = {{"p", dtype_name(types.p)}, {"acc", dtype_name(types.acc)}};
+Json declared_to_json(const Declared& d) {
+  const Numerics& n = d.numerics;
+  Json j = {{"p", dtype_name(n.p_type)}, {"acc", dtype_name(n.acc_type)}};
+  for (const DeclaredNumber& number : kDeclaredNumbers) j[number.key] = n.*number.field;
+  j["head_grads"] = dtype_name(n.head_grad_type);
   for (const Waiver& w : kWaivers) {
-    if ((types.waived & w.flag) != 0) j[w.key] = true;
+    if ((d.waived & w.flag) != 0) j[w.key] = true;
   }
   return j;
 }
@@ -27,6 +30,7 @@ Json check_to_json(const Verdict& v) {
   j["reason"] = v.reason;
   j["failed_by"] = v.failed_by;
   j["clues"] = v.clues;
+  j["accepts"] = v.accepts;
   j["method"] = v.method;
   j["rows"] = v.rows;
   j["rows_total"] = v.rows_total;
@@ -47,7 +51,7 @@ Json check_to_json(const Verdict& v) {
                 {"got", finite_or_null(v.worst.got)},
                 {"expected", finite_or_null(v.worst.expected)},
                 {"sigma", finite_or_null(v.worst.sigma)}};
-  j["numerics"] = v.numerics ? types_to_json(*v.numerics) : Json(nullptr);
+  j["numerics"] = v.declared ? declared_to_json(*v.declared) : Json(nullptr);
   j["outputs_digest"] = v.outputs_digest;
   j["reference_s"] = finite_or_null(v.reference_s);
   if (v.refusal)

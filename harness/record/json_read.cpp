@@ -1,6 +1,7 @@
 #include "harness/record/json_read.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <concepts>
@@ -96,6 +97,7 @@ Verdict check_from_json(const Json& j) {
   get(j, "reason", v.reason);
   get(j, "failed_by", v.failed_by);
   get(j, "clues", v.clues);
+  if (j.contains("accepts")) get(j, "accepts", v.accepts);
   const Json& invariants = member(j, "invariants");
   if (!invariants.is_array()) wrong("invariants", "a list");
   for (const Json& i : invariants) v.invariants.push_back(invariant_from_json(i));
@@ -119,10 +121,8 @@ Verdict check_from_json(const Json& j) {
   get(j, "max_ulp", v.max_ulp);
   get(j, "lse_max_z", v.lse_max_z);
   get(j, "probs_max_z", v.probs_max_z);
-  if (const Json& types = member(j, "numerics"); !types.is_null()) {
-    v.numerics = {dtype_from_json(types, "p"), dtype_from_json(types, "acc")};
-    for (const Waiver& w : kWaivers) v.numerics->waived |= types.value(w.key, false) ? w.flag : 0u;
-  }
+  if (const Json& declared = member(j, "numerics"); !declared.is_null())
+    v.declared = declared_from_json(declared);
   get(j, "outputs_digest", v.outputs_digest);
   const Json& worst = member(j, "worst");
   get(worst, "seq", v.worst.seq);
@@ -238,14 +238,23 @@ Roofline roofline_from_json(const Json& j) {
 }
 
 Status status_from(const std::string& name) {
-  for (const Status s : {Status::kPass, Status::kFail, Status::kSkip, Status::kError, Status::kTimeout,
-                         Status::kInvalidTime}) {
-    if (name == status_name(s)) return s;
-  }
-  wrong("status", "one of pass, fail, skip, error, timeout, invalid_time");
+  if (const auto s = status_of(name)) return *s;
+  wrong("status", fmt::format("one of {}", fmt::join(kStatusNames, ", ")).c_str());
 }
 
 }  // namespace
+
+Declared declared_from_json(const Json& j) {
+  Declared d;
+  d.numerics.p_type = dtype_from_json(j, "p");
+  d.numerics.acc_type = dtype_from_json(j, "acc");
+  for (const DeclaredNumber& n : kDeclaredNumbers) {
+    if (j.contains(n.key)) get(j, n.key, d.numerics.*n.field);
+  }
+  if (j.contains("head_grads")) d.numerics.head_grad_type = dtype_from_json(j, "head_grads");
+  for (const Waiver& w : kWaivers) d.waived |= j.value(w.key, false) ? w.flag : 0u;
+  return d;
+}
 
 Record record_from_json(const Json& entry, const Case& item) {
   const Json& j = member(entry, "attnbench");

@@ -13,6 +13,9 @@ namespace attnbench {
 /// of another case.
 Record record_from_json(const nlohmann::ordered_json& entry, const Case& item);
 
+/// From `check.numerics` of an entry. Files of older versions name the types alone.
+Declared declared_from_json(const nlohmann::ordered_json& j);
+
 /// The same for two members of `context.attnbench`.
 DeviceInfo device_from_json(const nlohmann::ordered_json& j);
 Ceilings ceilings_from_json(const nlohmann::ordered_json& j);

@@ -64,11 +64,8 @@ bool flag_of(const json& j, const char* key, bool absent, const Place& at) {
 }
 
 Status parse_status(const std::string& name, const Place& at) {
-  for (const Status s : {Status::kPass, Status::kFail, Status::kSkip, Status::kError, Status::kTimeout,
-                         Status::kInvalidTime}) {
-    if (name == status_name(s)) return s;
-  }
-  at.fail(fmt::format("status '{}' is not one of pass, fail, skip, error, timeout, invalid_time", name));
+  if (const auto s = status_of(name)) return *s;
+  at.fail(fmt::format("status '{}' is not one of {}", name, fmt::join(kStatusNames, ", ")));
 }
 
 /// The finite numbers of a list; empty if it is absent.

@@ -10,6 +10,18 @@
 
 namespace attnbench {
 
+std::optional<Status> status_of(const std::string& name) {
+  const auto* found = std::find(std::begin(kStatusNames), std::end(kStatusNames), name);
+  if (found == std::end(kStatusNames)) return std::nullopt;
+  return static_cast<Status>(found - std::begin(kStatusNames));
+}
+
+void Record::end_checked(const std::function<std::string()>& undecided) {
+  if (!check->pass) return end(Status::kFail, check->reason);
+  if (check->accepts.empty()) return end(Status::kPass, "");
+  end(Status::kUndecided, undecided());
+}
+
 std::string record_name(const Record& r) { return r.kernel.empty() ? r.item.id : r.item.id + "/" + r.kernel; }
 
 std::optional<double> dram_over_model(const Record& r) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,11 +18,13 @@
 
 namespace attnbench {
 
-enum class Status { kPass, kFail, kSkip, kError, kTimeout, kInvalidTime };
-constexpr const char* status_name(Status s) {
-  constexpr const char* names[] = {"pass", "fail", "skip", "error", "timeout", "invalid_time"};
-  return names[static_cast<int>(s)];
-}
+/// kUndecided: no detector spoke against the outputs, but the limits accept made-up ones, too (verify/made_up.h).
+enum class Status { kPass, kFail, kUndecided, kSkip, kError, kTimeout, kInvalidTime };
+inline constexpr const char* kStatusNames[] = {"pass",  "fail",    "undecided",   "skip",
+                                               "error", "timeout", "invalid_time"};
+constexpr const char* status_name(Status s) { return kStatusNames[static_cast<int>(s)]; }
+/// nullopt: no status has this name.
+std::optional<Status> status_of(const std::string& name);
 
 /// Wall time of the stages of one record, in seconds; 0 for a stage that was not reached.
 struct StageSeconds {
@@ -49,6 +52,8 @@ struct Record {
     status = s;
     reason = std::move(why);
   }
+  /// Ends with what `check` says. undecided: why it is no pass where it accepts made-up answers.
+  void end_checked(const std::function<std::string()>& undecided);
   void skip(const SkipReason& why) { end(Status::kSkip, why.text); }
 };
 

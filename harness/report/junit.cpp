@@ -37,7 +37,8 @@ std::vector<Suite> suites_of(std::span<const Record> records) {
         std::find_if(suites.begin(), suites.end(), [&](const Suite& s) { return s.name == r.item.sweep; });
     if (it == suites.end()) it = suites.insert(suites.end(), Suite{r.item.sweep, {}});
     it->records.push_back(&r);
-    it->failures += r.status == Status::kFail || r.status == Status::kInvalidTime;
+    it->failures +=
+        r.status == Status::kFail || r.status == Status::kUndecided || r.status == Status::kInvalidTime;
     it->errors += r.status == Status::kError || r.status == Status::kTimeout;
     it->skipped += r.status == Status::kSkip;
     it->seconds += seconds_of(r);
@@ -72,8 +73,9 @@ void write_case(std::ostream& out, const Record& r) {
   switch (r.status) {
     case Status::kFail:
       return problem("failure", "incorrect");
+    case Status::kUndecided:
     case Status::kInvalidTime:
-      return problem("failure", "invalid_time");
+      return problem("failure", status_name(r.status));
     case Status::kError:
       return problem("error", "error");
     case Status::kTimeout:

@@ -10,7 +10,7 @@
 
 namespace attnbench {
 
-/// One testsuite per sweep, one testcase per record. fail and invalid_time are <failure>, error and timeout
+/// One testsuite per sweep, one testcase per record. fail, undecided and invalid_time are <failure>, error and timeout
 /// are <error>, skip is <skipped>. `time` is the seconds spent in samples and in the reference, because
 /// nothing better fits. The format is the common part of what Jenkins' xunit plug-in, GitLab and GitHub
 /// actions read.

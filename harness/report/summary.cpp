@@ -25,6 +25,9 @@ Summary summarise(std::span<const Record> records) {
       case Status::kFail:
         ++s.failed;
         break;
+      case Status::kUndecided:
+        ++s.undecided;
+        break;
       case Status::kSkip:
         ++s.skipped;
         break;
@@ -49,8 +52,9 @@ RateUnit rate_unit_of(std::span<const Record> records) {
 
 std::string summary_text(const Summary& s) {
   const std::string unchecked = s.unchecked > 0 ? fmt::format(" ({} not checked)", s.unchecked) : "";
-  std::string text = fmt::format("{} passed{}, {} failed, {} skipped, {} error{}", s.passed, unchecked,
-                                 s.failed, s.skipped, s.errors, s.errors == 1 ? "" : "s");
+  const std::string undecided = s.undecided > 0 ? fmt::format(", {} undecided", s.undecided) : "";
+  std::string text = fmt::format("{} passed{}, {} failed{}, {} skipped, {} error{}", s.passed, unchecked,
+                                 s.failed, undecided, s.skipped, s.errors, s.errors == 1 ? "" : "s");
   if (s.timeouts > 0) text += fmt::format(" ({} timeout{})", s.timeouts, s.timeouts == 1 ? "" : "s");
   if (s.invalid_times > 0) {
     text += fmt::format(", {} invalid time{}", s.invalid_times, s.invalid_times == 1 ? "" : "s");

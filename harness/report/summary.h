@@ -15,6 +15,7 @@ struct Summary {
   int64_t passed = 0;
   int64_t unchecked = 0;  ///< of these: outputs not compared (--check off)
   int64_t failed = 0;     ///< incorrect output
+  int64_t undecided = 0;
   int64_t skipped = 0;
   int64_t errors = 0;    ///< errors and timeouts
   int64_t timeouts = 0;  ///< of these
@@ -33,11 +34,11 @@ struct RateUnit {
 inline RateUnit rate_unit(bool cpu) { return cpu ? RateUnit{"GFLOP/s", 1e3} : RateUnit{"TFLOP/s", 1}; }
 RateUnit rate_unit_of(std::span<const Record> records);
 
-/// "132 passed, 0 failed, 4 skipped, 0 errors", with " (3 not checked)" and ", 1 invalid time" if there are
-/// any.
+/// "132 passed, 0 failed, 4 skipped, 0 errors", with " (3 not checked)", ", 2 undecided" and ", 1
+/// invalid time" if there are any.
 std::string summary_text(const Summary& s);
 
-/// True for a status that a reader must look at: fail, error, timeout, invalid_time.
+/// True for a status that a reader must look at: neither pass nor skip.
 bool needs_attention(Status s);
 
 /// Remarks on times that count nevertheless: "3 cases throttled (sw_power_cap), 1 with host-bound samples, 2

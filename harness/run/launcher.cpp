@@ -12,6 +12,7 @@
 
 #include "harness/cases/paths.h"
 #include "harness/run/merge_variance.h"
+#include "harness/run/numerics_bounds.h"
 #include "harness/workload/plan.h"
 
 namespace attnbench {
@@ -108,6 +109,15 @@ const Kernel* merge_kernel(const Kernel& kernel, KernelTable table, const Device
   return found == mergers.end() ? nullptr : *found;
 }
 
+/// What the kernel declares for a launch. Throws KernelError, also if that is out of bounds.
+Numerics declared(const Kernel& kernel, const OpParams& params) {
+  const Numerics n = guarded(kernel, "numerics", [&] { return kernel.numerics(&params); });
+  if (const auto why = out_of_bounds(n))
+    throw KernelError(
+        fmt::format("{}: what it declares in numerics is out of bounds: {}", kernel.name, *why));
+  return n;
+}
+
 bool is_one_call(const CaseParams& p) { return p.op != Op::kAttention || p.path == Path::kOneCall; }
 
 }  // namespace
@@ -147,7 +157,8 @@ LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant) {
   return variant;
 }
 
-Launcher::Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload)
+Launcher::Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload,
+                   const Launcher* like)
     : kernel_(&kernel), device_(&device), params_(workload.params()) {
   if (is_one_call(workload.item().params)) {
     add_step(kernel, params_, device);
@@ -156,6 +167,10 @@ Launcher::Launcher(const Kernel& kernel, KernelTable table, Device& device, cons
   } else {
     add_parts(table, workload);
   }
+  if (has_numerics(params_.op)) numerics_ = like ? like->numerics_ : declared(kernel, params_);
+  if (!partial_out_.data()) return;
+  const bool known = like && like->partial_out_.data();
+  merge_numerics_ = known ? like->merge_numerics_ : declared(*steps_.back().kernel, steps_.back().params);
 }
 
 void Launcher::add_step(const Kernel& kernel, const OpParams& params, Device& device) {
@@ -244,10 +259,6 @@ void Launcher::add_parts(KernelTable table, const Workload& workload) {
   const Kernel* merger = merge_kernel(*kernel_, table, *device_, op_of(merge));
   if (!merger) throw KernelError(fmt::format("{}: no kernel merges its {} states", kernel_->name, states));
   add_step(*merger, op_of(merge), *device_);
-}
-
-Numerics Launcher::numerics() const {
-  return guarded(*kernel_, "numerics", [&] { return kernel_->numerics(&params_); });
 }
 
 Tile Launcher::tile() const {
@@ -347,12 +358,12 @@ std::optional<PartialStates> Launcher::states() const {
     states.lse.resize(static_cast<std::size_t>(partial_lse_.bytes()) / sizeof(float));
     device_->download(states.out.data(), partial_out_.data(), partial_out_.bytes());
     device_->download(states.lse.data(), partial_lse_.data(), partial_lse_.bytes());
-    states.merge_numerics = steps_.back().kernel->numerics(&steps_.back().params);
+    states.merge_numerics = merge_numerics_;
     states.keys = params_.attention.max_seqlen_k;
   } else {
     return std::nullopt;
   }
-  states.numerics = numerics();
+  states.numerics = numerics_;
   return states;
 }
 

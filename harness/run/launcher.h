@@ -48,7 +48,10 @@ void take_returned(Device& device, const AttentionParams& params, const Returned
 class Launcher {
  public:
   /// Allocates workspaces and partial states, and plans. Throws PlanRefused, KernelError, OutOfMemory.
-  Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload);
+  /// Asks for the declared numerics once, unless `like`, a launcher of the same kernel and case, knows them;
+  /// numerics out of bounds are a KernelError.
+  Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload,
+           const Launcher* like = nullptr);
 
   /// Enqueues one launch, or all launches of the path, in a profiler's range "launch". Throws KernelError.
   void launch();
@@ -60,9 +63,9 @@ class Launcher {
   /// What several devices do beside their launches; null: there is one device.
   RankExchange* exchange() { return exchange_ ? &*exchange_ : nullptr; }
 
-  /// Throws KernelError, like tile() and every other call into a kernel.
-  Numerics numerics() const;
-  /// The kernel's tile; all zero if the kernel does not declare one.
+  /// What the kernel declared for the case when the first launcher was made.
+  const Numerics& numerics() const { return numerics_; }
+  /// The kernel's tile; all zero if the kernel does not declare one. Throws KernelError.
   Tile tile() const;
   /// The outputs of the last launch, with the additional variance of O if partial states were merged.
   /// `workload` must be the constructor's.
@@ -98,6 +101,8 @@ class Launcher {
   const Kernel* kernel_;
   Device* device_;
   OpParams params_;
+  Numerics numerics_{DType::kFp32, DType::kFp32, 0};  ///< for ops without any
+  Numerics merge_numerics_ = numerics_;               ///< of the last step, where it merges states
   std::vector<Step> steps_;
   std::vector<Metadata> metadata_;
   GuardedBuffer partial_out_, partial_lse_;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "harness/run/numerics_bounds.h"
 #include "harness/run/python.h"
 #include "harness/run/refused_launch.h"
 #include "harness/session/invariants.h"
@@ -27,7 +28,7 @@ constexpr double kMostReferenceSeconds = 15;
 /// The second launch of a wrong case is omitted after a first one that took longer than this.
 constexpr double kMostLaunchSeconds = 5;
 
-/// Whether kernels of the op declare a type of P.
+/// Whether kernels of the op have a P.
 bool has_p(Op op) { return op == Op::kAttention || op == Op::kAttentionBackward; }
 
 /// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
@@ -165,10 +166,10 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   const bool explain = !v.pass && !options.all_detectors;
   if (explain && work.item->params.op == Op::kAttention)
     v.clues = clues_or_none(*work.item, outputs, launcher, v);
+  if (has_numerics(work.item->params.op))
+    v.declared = {launcher.numerics(), work.kernel->flags & kWaiverFlags};
   if (has_p(work.item->params.op)) {
-    const Numerics declared = launcher.numerics();
-    v.numerics = {declared.p_type, declared.acc_type, work.kernel->flags & kWaiverFlags};
-    if (const auto less = lacks(options.required, *v.numerics)) v.fail(detector::kNumerics, *less);
+    if (const auto less = lacks(options.required, launcher.numerics())) v.fail(detector::kNumerics, *less);
   }
   look_at_memory(workload, launcher, v);
   if (explain && launch_s <= kMostLaunchSeconds)

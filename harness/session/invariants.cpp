@@ -114,7 +114,7 @@ class Invariants {
     try {
       Workload workload(device_, v.item, layout_for(kernel_, v.layout));
       if (d_out_factor != 1) workload.scale_d_out(d_out_factor);
-      Launcher launcher(kernel_, options_.table, device_, workload);
+      Launcher launcher(kernel_, options_.table, device_, workload, &launcher_);
       workload.reset_outputs();
       launcher.launch();
       device_.synchronize();
@@ -223,7 +223,7 @@ class Invariants {
       LayoutVariant layout;
       layout.padded_strides = true;
       Workload workload(device_, base_, layout_for(kernel_, layout));
-      Launcher launcher(kernel_, options_.table, device_, workload);
+      Launcher launcher(kernel_, options_.table, device_, workload, &launcher_);
       workload.reset_outputs();
       launcher.launch();
       device_.synchronize();
@@ -413,7 +413,7 @@ class Invariants {
     options_.begins("replay");
     try {
       Workload workload(device_, base_, layout_for(kernel_));
-      Launcher launcher(kernel_, options_.table, device_, workload);
+      Launcher launcher(kernel_, options_.table, device_, workload, &launcher_);
       launcher.launch();
       device_.synchronize();
       std::function<void()> again = [&] { launcher.launch(); };

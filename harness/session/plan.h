@@ -20,7 +20,7 @@ namespace attnbench {
 
 struct SessionOptions {
   CheckMode check = CheckMode::kSampled;
-  RequiredTypes required;        ///< an attention kernel that declares less fails
+  Required required;             ///< an attention kernel that declares less fails
   bool invariants = false;       ///< run check_invariants after the first launch
   int64_t invariants_every = 1;  ///< only for items whose index is a multiple of this
   int repeats = 2;               ///< launches that must agree in the invariant "repeat"

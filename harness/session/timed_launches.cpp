@@ -50,10 +50,10 @@ uint64_t TimedLaunches::draw_seed(const TimingOptions& options) {
 }
 
 TimedLaunches::Made::Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device,
-                          uint64_t salt, bool launch_first)
+                          const Launcher& like, uint64_t salt, bool launch_first)
     : item(c),
       workload(device, item, layout_for(*work.kernel, {.salt = salt}), Values::kLater),
-      launcher(*work.kernel, options.table, device, workload) {
+      launcher(*work.kernel, options.table, device, workload, &like) {
   if (launch_first) {
     launcher.launch_alone();
     device.synchronize();
@@ -93,7 +93,8 @@ TimedLaunches::Copy& TimedLaunches::add(uint64_t seed, uint64_t salt, bool launc
   Case other = *work_.item;
   other.seed = seed;
   if (seed != work_.item->seed) other.params.captured = nullptr;  // drawn values of the same shapes
-  Made& made = made_.emplace_back(other, work_, options_, device_, salt, launch_first);
+  Made& made =
+      made_.emplace_back(other, work_, options_, device_, *copies_.front().launcher, salt, launch_first);
   made.workload.reset_outputs();
   return copies_.emplace_back(Copy{&made.workload, &made.launcher, launch_of(made.launcher)});
 }

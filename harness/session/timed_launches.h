@@ -59,8 +59,8 @@ class TimedLaunches {
   struct Made {
     /// With launch_first there is a launch on poison before the values are written: what a library prepares
     /// in its first launch on a tensor is then done.
-    Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device, uint64_t salt,
-         bool launch_first);
+    Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device,
+         const Launcher& like, uint64_t salt, bool launch_first);
     Case item;
     Workload workload;
     Launcher launcher;

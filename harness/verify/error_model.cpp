@@ -143,12 +143,12 @@ double ErrorModel::ulp(double x) const {
   return std::max(quantum_, scale * std::ldexp(u_out_, exponent));
 }
 
-std::string bias_text(double slope, double bias_se, double limit) {
+std::string bias_text(const char* output, double slope, double bias_se, double limit) {
   return fmt::format(
-      "O is biased: its elements are {:.3g} % too {} on average (a fit over all compared rows, {:.1f} standard "
+      "{} is biased: its elements are {:.3g} % too {} on average (a fit over all compared rows, {:.1f} standard "
       "errors), and at most {:.3g} % is allowed; a scale, a descale or a denominator that is slightly off does "
       "this",
-      100 * std::abs(slope), slope > 0 ? "large" : "small", bias_se, 100 * limit);
+      output, 100 * std::abs(slope), slope > 0 ? "large" : "small", bias_se, 100 * limit);
 }
 
 }  // namespace attnbench

@@ -84,7 +84,7 @@ inline constexpr double kFlushed = 0x1p-126;
 /// Upper 1e-9 quantile of a chi-square mean over n squares, by Wilson and Hilferty's cube root.
 double chi_square_mean_limit(double n);
 
-/// What the detector `bias` found. slope: least-squares slope of (out - o) on o; limit: of |slope|.
-std::string bias_text(double slope, double bias_se, double limit);
+/// What the detector `bias` found of an output. slope: least-squares slope of (out - o) on o; limit: of |slope|.
+std::string bias_text(const char* output, double slope, double bias_se, double limit);
 
 }  // namespace attnbench

@@ -105,7 +105,10 @@ struct Verdict {
   double lse_max_z = 0;  ///< limit kMaxZ
   double probs_max_z = 0;  ///< limit kMaxZ; 0 where no probabilities are returned
   WorstElement worst;
-  std::optional<DeclaredTypes> numerics;    ///< what the kernel declares; nullopt: the op has no P
+  /// Made-up answers that the limits accept, too: "zeros", "the mean of the visible values" (made_up.h). A verdict that
+  /// passes and accepts one is undecided.
+  std::vector<std::string> accepts;
+  std::optional<Declared> declared;         ///< by the kernel; nullopt: the op is judged without
   std::string outputs_digest;               ///< digest of all output bytes, 16 hexadecimal digits
   double reference_s = 0;                   ///< seconds the reference took
   std::vector<std::string> clues;           ///< guesses at the cause of a wrong output (clues.h), sentences

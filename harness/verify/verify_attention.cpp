@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/check_cache.h"
 #include "harness/verify/error_model.h"
+#include "harness/verify/made_up.h"
 #include "harness/verify/row_findings.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/stored_out.h"
@@ -52,8 +54,13 @@ struct Totals {
   double sum_z2 = 0;
   int64_t elements = 0;
   double sxx = 0, sxy = 0;  // slope of the error on o, weighted by 1 / sigma^2 and by row
+  double mean_xy = 0;       // sxy if O were the mean of the visible values
+  MadeUp zeros, mean;
+  struct Slope {
+    double xx, xy, mean_xy;
+  };
   /// The same sums of rows that one key carries; rows with the same output count once.
-  std::unordered_map<uint64_t, std::pair<double, double>> one_key;
+  std::unordered_map<uint64_t, Slope> one_key;
   double worst_abs_z = -1;
   struct Place {
     int seq, pos, head;
@@ -124,6 +131,8 @@ class Judge {
       double row_z2 = 0;
       double xx = 0, xy = 0;
       CommonShares shares;
+      // Equal weights make the mean the right answer. One row that rejects it is enough.
+      const bool scores_mean = std::abs(m.w2 * static_cast<double>(m.keys) - 1) > 0x1p-20 && !mean_rejected_;
       for (int c = 0; c < d; ++c) {
         const std::size_t at = r * static_cast<std::size_t>(d) + static_cast<std::size_t>(c);
         const double o = stored_.reachable(block.o[at]);
@@ -141,6 +150,11 @@ class Judge {
         shares.denominator += model_.denominator_variance(m, o) / (sigma * sigma * d);
         xx += (o / sigma) * (o / sigma);
         xy += z * (o / sigma);
+        t.zeros.element(o / sigma, 0);
+        if (scores_mean) {
+          const double stored = static_cast<double>(stored_.rounded(block.mean[at])) * stored_.scale;
+          t.mean.element((stored - o) / sigma, o / sigma);
+        }
         if (abs_z > t.worst_abs_z) {
           t.worst_abs_z = abs_z;
           t.v.worst = {id.seq, id.pos, id.head, c, got, o, sigma};
@@ -153,17 +167,22 @@ class Judge {
       // The row's slope xy / xx has the variance 1 / xx + common; its weight in the case's slope is the
       // inverse of that.
       const double row_weight = 1.0 / (1.0 + xx * model_.common_variance(m));
+      const double limit = (few_numbers_ ? 2 : 1) * model_.row_limit(m, shares);
+      if (m.w2 > 0) t.zeros.end_row(d, limit);  // without a weight left, zeros are the right answer
+      const double mean_xy = scores_mean ? t.mean.end_row(d, limit) : 0;
+      if (t.mean.rejected()) mean_rejected_ = true;
       if (has_one_key(m)) {
         const double* o = block.o.data() + r * static_cast<std::size_t>(d);
-        t.one_key.try_emplace(digest_of(o), row_weight * xx, row_weight * xy);
+        t.one_key.try_emplace(digest_of(o),
+                              Totals::Slope{row_weight * xx, row_weight * xy, row_weight * mean_xy});
       } else {
         t.sxx += row_weight * xx;
         t.sxy += row_weight * xy;
+        t.mean_xy += row_weight * mean_xy;
       }
       t.sum_z2 += row_z2;
       t.elements += d;
-      note(t.worst_row,
-           {id.seq, id.pos, id.head, row_z2 / d, (few_numbers_ ? 2 : 1) * model_.row_limit(m, shares)});
+      note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, limit});
       if (p_.probs) take_probs(t, block, r, token, m);
       if (outputs_.no_lse) continue;
       const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(m.lse) : 0;  // by download_outputs
@@ -182,7 +201,10 @@ class Judge {
     if (totals_.worst_row) v.max_row_z2 = totals_.worst_row->figure / totals_.worst_row->limit;
     if (totals_.worst_lse) v.lse_max_z = totals_.worst_lse->figure;
     if (totals_.worst_p) v.probs_max_z = totals_.worst_p->z;
-    const double bias_limit = find_slope(v);
+    double mean_slope = 0;
+    const double bias_limit = find_slope(v, mean_slope);
+    if (totals_.zeros.accepted(-1, bias_limit)) v.accepts.emplace_back(made_up::kZeros);
+    if (totals_.mean.accepted(mean_slope, bias_limit)) v.accepts.emplace_back(made_up::kMeanOfValues);
     v.pass = true;
     scan_all(v);
     if (!(v.max_z <= kMaxZ)) {
@@ -210,7 +232,7 @@ class Judge {
                          row_text(w.seq, w.pos, w.head), w.key, w.got, w.expected, w.z, kMaxZ));
     }
     if (!(std::abs(v.slope) <= bias_limit)) {
-      v.fail(detector::kBias, bias_text(v.slope, v.bias_se, bias_limit));
+      v.fail(detector::kBias, bias_text("O", v.slope, v.bias_se, bias_limit));
     }
     return v;
   }
@@ -220,15 +242,17 @@ class Judge {
   /// other row that the key carries.
   static bool has_one_key(const RowMoments& m) { return m.w2 > 1.0 - 0x1p-7; }
 
-  /// Sets slope and bias_se, and returns the limit of |slope|.
-  double find_slope(Verdict& v) const {
-    double sxx = totals_.sxx, sxy = totals_.sxy, of_one_key = 0;
+  /// Sets slope and bias_se, the slope of the mean of the values, and returns the limit of |slope|.
+  double find_slope(Verdict& v, double& mean_slope) const {
+    double sxx = totals_.sxx, sxy = totals_.sxy, mean_xy = totals_.mean_xy, of_one_key = 0;
     for (const auto& [digest, row] : totals_.one_key) {
-      sxx += row.first;
-      sxy += row.second;
-      of_one_key += row.first;
+      sxx += row.xx;
+      sxy += row.xy;
+      mean_xy += row.mean_xy;
+      of_one_key += row.xx;
     }
     if (!(sxx > 0)) return INFINITY;
+    mean_slope = mean_xy / sxx;
     v.slope = sxy / sxx;
     v.bias_se = std::abs(v.slope) * std::sqrt(sxx);
     const int roundings = outputs_.extra_variance.empty() ? 1 : 2;  // of O, and of merged states
@@ -346,6 +370,9 @@ class Judge {
     totals_.elements += t.elements;
     totals_.sxx += t.sxx;
     totals_.sxy += t.sxy;
+    totals_.mean_xy += t.mean_xy;
+    totals_.zeros.add(t.zeros);
+    totals_.mean.add(t.mean);
     totals_.one_key.insert(t.one_key.begin(), t.one_key.end());
     if (t.worst_abs_z > totals_.worst_abs_z) {
       totals_.worst_abs_z = t.worst_abs_z;
@@ -368,6 +395,7 @@ class Judge {
   std::vector<int64_t> q_begin_;
   int64_t total_q_ = 0;
   int32_t longest_k_ = 0;
+  std::atomic<bool> mean_rejected_ = false;
   std::mutex mutex_;
   Totals totals_;
 };
@@ -403,7 +431,7 @@ Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numeri
 struct StoredReference::Rows {
   struct Block {
     std::vector<reference::RowId> rows;
-    std::vector<double> o, a2, v2, vv, lse, w2, w4, p_max, score_abs, dot_norm;
+    std::vector<double> o, a2, v2, vv, mean, lse, w2, w4, p_max, score_abs, dot_norm;
     std::vector<int64_t> keys;
     std::vector<double> probs;
     int64_t key_begin, key_count;
@@ -422,9 +450,9 @@ StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
                                                                                      span.end());
     };
     const std::lock_guard lock(rows_->mutex);
-    rows_->blocks.push_back({copy(b.rows), copy(b.o), copy(b.a2), copy(b.v2), copy(b.vv), copy(b.lse),
-                             copy(b.w2), copy(b.w4), copy(b.p_max), copy(b.score_abs), copy(b.dot_norm),
-                             copy(b.keys), copy(b.probs), b.key_begin, b.key_count});
+    rows_->blocks.push_back({copy(b.rows), copy(b.o), copy(b.a2), copy(b.v2), copy(b.vv), copy(b.mean),
+                             copy(b.lse), copy(b.w2), copy(b.w4), copy(b.p_max), copy(b.score_abs),
+                             copy(b.dot_norm), copy(b.keys), copy(b.probs), b.key_begin, b.key_count});
   });
 }
 
@@ -435,8 +463,8 @@ Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numer
   const CaseInputs inputs(rows_->item, kNoneStored);
   Judge judge(rows_->item, outputs, inputs, model);
   for (const Rows::Block& b : rows_->blocks) {
-    judge.take({b.rows, b.o, b.a2, b.v2, b.vv, b.lse, b.w2, b.w4, b.p_max, b.score_abs, b.dot_norm, b.keys,
-                b.probs, b.key_begin, b.key_count});
+    judge.take({b.rows, b.o, b.a2, b.v2, b.vv, b.mean, b.lse, b.w2, b.w4, b.p_max, b.score_abs, b.dot_norm,
+                b.keys, b.probs, b.key_begin, b.key_count});
   }
   return concluded(rows_->item, judge);
 }

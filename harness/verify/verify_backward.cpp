@@ -10,6 +10,7 @@
 #include "harness/cases/visible_keys.h"
 #include "harness/verify/backward_model.h"
 #include "harness/verify/case_inputs.h"
+#include "harness/verify/made_up.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/verify.h"
 
@@ -54,6 +55,7 @@ struct GradTotals {
   double sxx = 0, sxy = 0;  ///< slope of the error on the value, weighted as for the forward pass
   /// Sums over wrong rows of value^2, value * error and error^2, weighted by 1 / sigma^2.
   double wrong_xx = 0, wrong_xy = 0, wrong_yy = 0;
+  MadeUp zeros;
   double of_one_pair = 0;  ///< part of sxx by rows that one (query, key) pair carries
 
   void add(const GradTotals& t) {
@@ -70,6 +72,7 @@ struct GradTotals {
     sxx += t.sxx;
     sxy += t.sxy;
     of_one_pair += t.of_one_pair;
+    zeros.add(t.zeros);
     if (t.max_z > max_z) {
       max_z = t.max_z;
       worst = t.worst;
@@ -189,6 +192,7 @@ class BackwardJudge {
     const Gradient* gradients[] = {&dq_, &dk_, &dv_};
     double sum_z2 = 0, worst_bias = -1;
     int64_t elements = 0;
+    bool accepts_zeros = v.pass;
     for (int i = 0; i < 3; ++i) {
       const GradTotals& t = totals_[i];
       v.rows += i < 2 ? t.rows : 0;  // rows of dk and dv are those of the same keys
@@ -203,9 +207,11 @@ class BackwardJudge {
         v.worst = t.worst;
       }
       judge(*gradients[i], t, v);
-      judge_bias(*gradients[i], t, worst_bias, v);
+      const double bias_limit = judge_bias(*gradients[i], t, worst_bias, v);
+      accepts_zeros = accepts_zeros && (t.elements == 0 || t.zeros.accepted(-1, bias_limit));
     }
     judge_sinks(v);
+    if (accepts_zeros && elements > 0) v.accepts.emplace_back(made_up::kZeros);
     add_clues(v);
     v.rms_z = elements > 0 ? std::sqrt(sum_z2 / static_cast<double>(elements)) : 0;
     v.rows_total = dq_.begin.back() * p_.num_heads_q + dk_.begin.back() * p_.num_heads_kv;
@@ -233,6 +239,7 @@ class BackwardJudge {
       rounding += model_.rounding(terms) / sigma2;
       common += model_.common(terms) / sigma2;
       xx += terms.value * terms.value / sigma2;
+      t.zeros.element(terms.value / sigma, 0);
       xy += error * terms.value / sigma2;
       along += terms.projection * terms.value / sigma2;
       pairs += terms.pairs;
@@ -258,6 +265,7 @@ class BackwardJudge {
     const double limit =
         rounding * chi + of_pairs * std::max(chi, chi_square_mean_limit(1 / few)) + common * single;
     const double figure = row_z2 / g.dim / limit;
+    t.zeros.end_row(g.dim, limit);
     if (!(figure <= 1.0) || !(row_max <= kMaxZ)) {
       ++t.wrong_rows;
       t.wrong_xx += xx;
@@ -294,8 +302,9 @@ class BackwardJudge {
     }
   }
 
-  void judge_bias(const Gradient& g, const GradTotals& t, double& worst, Verdict& v) const {
-    if (!(t.sxx > 0)) return;
+  /// Returns the limit of |slope|.
+  double judge_bias(const Gradient& g, const GradTotals& t, double& worst, Verdict& v) const {
+    if (!(t.sxx > 0)) return INFINITY;
     const double slope = t.sxy / t.sxx, se = std::abs(slope) * std::sqrt(t.sxx);
     double limit = kMaxBiasSe / std::sqrt(t.sxx) + kBiasFloor;
     // One factor on stored numbers rounds in a pattern, as for the forward pass.
@@ -309,13 +318,8 @@ class BackwardJudge {
       v.slope = slope;
       v.bias_se = se;
     }
-    if (std::abs(slope) <= limit) return;
-    v.fail(detector::kBias,
-           fmt::format(
-               "{} is biased: its elements are {:.3g} % too {} on average (a fit over all compared rows, "
-               "{:.1f} standard errors), and at most {:.3g} % is allowed; a scale that is slightly off does "
-               "this",
-               g.name, 100 * std::abs(slope), slope > 0 ? "large" : "small", se, 100 * limit));
+    if (!(std::abs(slope) <= limit)) v.fail(detector::kBias, bias_text(g.name, slope, se, limit));
+    return limit;
   }
 
   /// Which gradients are wrong narrows the cause down, and so does a factor of all their rows.

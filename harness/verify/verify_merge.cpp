@@ -10,6 +10,7 @@
 
 #include "harness/values/values.h"
 #include "harness/verify/error_model.h"
+#include "harness/verify/made_up.h"
 #include "harness/verify/stored_out.h"
 #include "harness/verify/verify.h"
 #include "harness/workload/merge_inputs.h"
@@ -73,6 +74,9 @@ class MergeJudge {
       v_.bias_se = std::abs(v_.slope) * std::sqrt(sxx_);
       limit = kMaxBiasSe / std::sqrt(sxx_) + kBiasFloor + model_.rounding_bias();
     }
+    if (zeros_.accepted(-1, limit)) v_.accepts.emplace_back(made_up::kZeros);
+    if (mean_.accepted(sxx_ > 0 ? mean_xy_ / sxx_ : 0, limit))
+      v_.accepts.emplace_back(made_up::kMeanOfStates);
     v_.pass = true;
     if (!complaint_.empty()) v_.fail(complaint_detector_, complaint_);
     if (!(v_.max_z <= kMaxZ)) {
@@ -89,7 +93,7 @@ class MergeJudge {
       v_.fail(detector::kLse, fmt::format("LSE of {}: |z| = {:.3g} > {}", worst_lse_, v_.lse_max_z, kMaxZ));
     }
     if (sxx_ > 0 && !(std::abs(v_.slope) <= limit)) {
-      v_.fail(detector::kBias, bias_text(v_.slope, v_.bias_se, limit));
+      v_.fail(detector::kBias, bias_text("O", v_.slope, v_.bias_se, limit));
     }
     return v_;
   }
@@ -119,7 +123,14 @@ class MergeJudge {
     const double top = *std::max_element(lse_.begin(), lse_.end());
     const double u = unit_roundoff(n_.acc_type);
 
-    double row_z2 = 0;
+    double row_z2 = 0, least = 1, most = 0, filled = 0;
+    for (int s = 0; s < states_; ++s) {
+      if (std::isinf(lse_[static_cast<std::size_t>(s)])) continue;
+      ++filled;
+      least = std::min(least, merged_.weights[static_cast<std::size_t>(s)]);
+      most = std::max(most, merged_.weights[static_cast<std::size_t>(s)]);
+    }
+    const bool scores_mean = most - least > 0x1p-20;  // equal weights make the mean the right answer
     CommonShares shares;
     for (int d = 0; d < dim; ++d) {
       const double o = stored_.reachable(merged_.o[static_cast<std::size_t>(d)]);
@@ -127,11 +138,12 @@ class MergeJudge {
       // itself, and of its own rounding. They move O by w (O_s - O). Products and sums round in the
       // accumulator's type, relative to partial sums; so does the sum of the weights, which divides all of O.
       double weights = 0;
-      double sums = 0;
+      double sums = 0, mean = 0;
       for (int s = 0; s < states_; ++s) {
         const std::size_t at = static_cast<std::size_t>(s);
         if (std::isinf(lse_[at])) continue;
         const double term = merged_.weights[at] * o_[static_cast<std::size_t>(s * dim + d)];
+        mean += o_[static_cast<std::size_t>(s * dim + d)] / filled;
         const double argument = 2 * u * (top - lse_[at]);
         const double moved = term - merged_.weights[at] * o;
         const double flushed = 0x1p-126 * o_[static_cast<std::size_t>(s * dim + d)];  // a subnormal weight
@@ -152,6 +164,9 @@ class MergeJudge {
       row_z2 += z * z / dim;
       shares.logits += weights / (sigma * sigma) / dim;
       shares.denominator += per_rounding * o * o / (sigma * sigma) / dim;
+      zeros_.element(o / sigma, 0);
+      if (scores_mean)
+        mean_.element((static_cast<double>(stored_.rounded(mean)) * stored_.scale - o) / sigma, o / sigma);
       sxx_ += (o / sigma) * (o / sigma);
       sxy_ += (error / sigma) * (o / sigma);
       if (!(abs_z <= v_.max_z)) {
@@ -168,7 +183,9 @@ class MergeJudge {
     // a single error.
     RowMoments few;
     few.w2 = 1.0;
-    const double figure = row_z2 / model_.row_limit(few, shares);
+    const double row_limit = model_.row_limit(few, shares), figure = row_z2 / row_limit;
+    zeros_.end_row(dim, row_limit);
+    if (scores_mean) mean_xy_ += mean_.end_row(dim, row_limit);
     const auto place = [&] { return fmt::format("row {} head {}", row, head); };
     if (!(figure <= v_.max_row_z2)) {
       v_.max_row_z2 = std::isnan(figure) ? INFINITY : figure;
@@ -197,7 +214,8 @@ class MergeJudge {
   std::vector<float> values_;
   reference::MergedRow merged_;
   Verdict v_;
-  double sum_z2_ = 0, sxx_ = 0, sxy_ = 0;
+  double sum_z2_ = 0, sxx_ = 0, sxy_ = 0, mean_xy_ = 0;
+  MadeUp zeros_, mean_;
   int64_t elements_ = 0;
   std::string complaint_, complaint_detector_, worst_row_, worst_lse_;
 };

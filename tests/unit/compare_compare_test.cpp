@@ -139,6 +139,8 @@ TEST(Compare, WhatCannotBeCompared) {
   const LoadedResult good = sampled("a", 100, 0.01, 30, 1);
   EXPECT_EQ(one(good, with_status("a", Status::kFail)).change, Change::kIncorrect);
   EXPECT_EQ(one(good, with_status("a", Status::kFail)).note, "NEW: fail: because");
+  EXPECT_EQ(one(good, with_status("a", Status::kUndecided)).change, Change::kIncorrect);
+  EXPECT_EQ(one(with_status("a", Status::kUndecided), good).change, Change::kNotCompared);
   EXPECT_EQ(one(good, with_status("a", Status::kError)).change, Change::kError);
   EXPECT_EQ(one(good, with_status("a", Status::kTimeout)).change, Change::kError);
   EXPECT_EQ(one(good, with_status("a", Status::kSkip)).change, Change::kMissingNew) << "coverage was lost";

@@ -90,7 +90,7 @@ TEST(PageData, HoldsWhatTheFileHolds) {
 
 TEST(PageData, KernelsHaveTheirCoverageAndTypes) {
   Record declared = passing("a", "x");
-  declared.check->numerics = {DType::kBf16, DType::kFp32};
+  declared.check->declared = Declared{{DType::kBf16, DType::kFp32, 0}};
   Record skipped = test::not_passing("b", Status::kSkip, "no sinks");
   skipped.kernel = "x";
   const ResultSet set = set_of({declared, skipped});

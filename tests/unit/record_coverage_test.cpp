@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 
 std::vector<Record> some_records() {
   Record declared = test::passing("a", "x");
-  declared.check->numerics = {DType::kBf16, DType::kFp32};
+  declared.check->declared = Declared{{DType::kBf16, DType::kFp32, 0}};
   std::vector<Record> all = {declared,
                              test::not_passing("b", Status::kSkip, "no sinks"),
                              test::not_passing("c", Status::kSkip, "head_dim 64 required, given 72"),

@@ -21,7 +21,7 @@ TEST(JsonRead, WritesTheSameAgain) {
   all.check->worst = {1, 2, 3, 4, 0.1, test::kNan, 1e-300};
   all.check->reason = test::kHostile;
   all.check->failed_by = {"max_z", "bias"};
-  all.check->numerics = {DType::kBf16, DType::kFp32};
+  all.check->declared = Declared{{DType::kBf16, DType::kFp32, 0}};
   all.check->clues = {"8 of 9 rows looked at are wrong", "looks like: the causal mask is not applied"};
   all.check->invariants = {{"repeat", InvariantResult::Outcome::kHeld, ""},
                            {"alone", InvariantResult::Outcome::kDiffers, "note"}};

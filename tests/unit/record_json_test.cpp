@@ -139,7 +139,7 @@ void add_rows(const std::string& page, const std::string& title, std::set<std::s
 
 TEST(RecordJson, ThePageOfTheFieldsHasEachOfThem) {
   Record passed = passing("case");
-  passed.check->numerics = DeclaredTypes{DType::kFp32, DType::kFp32};
+  passed.check->declared = Declared{{DType::kFp32, DType::kFp32, 0}};
   passed.check->invariants = {{"repeat", InvariantResult::Outcome::kHeld, ""}};
   passed.check->refusal = Refusal{"unsupported", "supports", "no"};
   passed.time->clocks = summarise(std::vector<ClockReading>{{1755, 2619, 650, 50, {}}});
@@ -174,8 +174,8 @@ TEST(RecordJson, ThePageOfTheFieldsHasEachOfThem) {
 }
 
 TEST(RecordJson, WhatDidNotPassIsAnErrorWithoutATime) {
-  for (const Status s :
-       {Status::kFail, Status::kSkip, Status::kError, Status::kTimeout, Status::kInvalidTime}) {
+  for (const Status s : {Status::kFail, Status::kUndecided, Status::kSkip, Status::kError, Status::kTimeout,
+                         Status::kInvalidTime}) {
     Record r = passing("case");
     r.status = s;
     r.reason = "why";

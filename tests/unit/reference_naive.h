@@ -92,7 +92,7 @@ class TestInputs : public Inputs {
 };
 
 struct Result {
-  std::vector<double> o, a2, v2, vv;
+  std::vector<double> o, a2, v2, vv, mean;
   double lse = 0.0, w2 = 0.0, w4 = 0.0, p_max = 0.0, score_abs = 0.0, dot_norm = 0.0;
   int64_t keys = -1;
   std::vector<double> probs;  ///< for every key of the sequence, if requested
@@ -115,9 +115,19 @@ inline Results run(const Problem& problem, const Inputs& inputs, const std::vect
     EXPECT_EQ(block.o.size(), block.rows.size() * d);
     for (size_t i = 0; i < block.rows.size(); ++i) {
       const RowId id = block.rows[i];
-      Result result{channels(block.o, i), channels(block.a2, i), channels(block.v2, i), channels(block.vv, i),
-                    block.lse[i],         block.w2[i],           block.w4[i],           block.p_max[i],
-                    block.score_abs[i],   block.dot_norm[i],     block.keys[i],         {}};
+      Result result{channels(block.o, i),
+                    channels(block.a2, i),
+                    channels(block.v2, i),
+                    channels(block.vv, i),
+                    channels(block.mean, i),
+                    block.lse[i],
+                    block.w2[i],
+                    block.w4[i],
+                    block.p_max[i],
+                    block.score_abs[i],
+                    block.dot_norm[i],
+                    block.keys[i],
+                    {}};
       if (problem.probs) {
         result.probs.assign(static_cast<size_t>(problem.k_lens[id.seq]), 0.0);
         const auto p = block.probs.subspan(i * static_cast<size_t>(block.key_count),
@@ -176,7 +186,7 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
   }
   result.keys = static_cast<int64_t>(seen.size());
   result.o.assign(p.value_dim(), 0.0);
-  result.a2 = result.v2 = result.vv = result.o;
+  result.a2 = result.v2 = result.vv = result.mean = result.o;
   result.lse = sink;
   if (p.probs) result.probs.assign(static_cast<size_t>(p.k_lens[id.seq]), 0.0);
   if (seen.empty()) return result;
@@ -225,19 +235,21 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
   }
   result.w4 = carried > 0 ? static_cast<double>(squares / (carried * carried)) : 0.0;
   for (int c = 0; c < p.value_dim(); ++c) {
-    long double o = 0, a2 = 0, v2 = 0, vv = 0;
+    long double o = 0, a2 = 0, v2 = 0, vv = 0, sum = 0;
     std::vector<long double> v;
     for (int j : seen) v.push_back(values.at(Tensor::kV, id.seq, kv_head, j, c));
     for (size_t i = 0; i < v.size(); ++i) o += weight[i] * v[i];
     for (size_t i = 0; i < v.size(); ++i) {
       a2 += weight[i] * weight[i] * v[i] * v[i];
       vv += v[i] * v[i];
+      sum += v[i];
       v2 += (weight[i] * v[i] - score[i] * o) * (weight[i] * v[i] - score[i] * o);
     }
     result.o[c] = static_cast<double>(o);
     result.a2[c] = static_cast<double>(a2);
     result.v2[c] = static_cast<double>(v2);
     result.vv[c] = static_cast<double>(vv);
+    result.mean[c] = static_cast<double>(sum / static_cast<long double>(v.size()));
   }
   return result;
 }
@@ -267,6 +279,8 @@ inline void expect_close(const Result& got, const Result& want, double moment_er
     const double magnitude = std::sqrt(static_cast<double>(want.keys) * want.a2[c]);
     EXPECT_NEAR(got.o[c], want.o[c], 1e-13 * scale * magnitude);
     EXPECT_NEAR(got.vv[c], want.vv[c], moment_error * want.vv[c]);
+    EXPECT_NEAR(got.mean[c], want.mean[c],
+                moment_error * std::sqrt(want.vv[c] / static_cast<double>(want.keys)));
     EXPECT_NEAR(got.a2[c], want.a2[c], moment_error * want.a2[c]);
     EXPECT_NEAR(got.v2[c], want.v2[c], moment_error * (want.v2[c] + want.a2[c]));
   }

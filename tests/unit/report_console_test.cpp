@@ -118,7 +118,7 @@ TEST(ReportConsole, SkipsAreSummedUpByReason) {
 
 TEST(ReportConsole, CoverageAndTypesAreToldOfSeveralKernelsAndOfOneThatSkipped) {
   Record typed = passing("a", "x");
-  typed.check->numerics = {DType::kBf16, DType::kFp32};
+  typed.check->declared = Declared{{DType::kBf16, DType::kFp32, 0}};
   Record skipped = not_passing("b", Status::kSkip, "no");
   skipped.kernel = "x";
   EXPECT_THAT(printed({typed, skipped}),

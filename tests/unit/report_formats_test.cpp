@@ -203,7 +203,7 @@ TEST(ReportJunit, TheCheckerItselfSeesFaults) {
 /// "x" declares its types, passes a case and refuses another.
 std::vector<Record> half_covered() {
   Record declared = passing("a", "x");
-  declared.check->numerics = {DType::kBf16, DType::kFp32};
+  declared.check->declared = Declared{{DType::kBf16, DType::kFp32, 0}};
   Record skipped = not_passing("b", Status::kSkip, "no");
   skipped.kernel = "x";
   return {declared, skipped};

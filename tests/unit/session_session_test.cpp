@@ -26,6 +26,7 @@ Record with(Status s) {
 TEST(ExitCode, WorstWinsInItsOrder) {
   EXPECT_EQ(exit_code_of({with(Status::kPass), with(Status::kSkip)}), 0);
   EXPECT_EQ(exit_code_of({with(Status::kPass), with(Status::kFail)}), 1);
+  EXPECT_EQ(exit_code_of({with(Status::kPass), with(Status::kUndecided)}), 1);
   EXPECT_EQ(exit_code_of({with(Status::kFail), with(Status::kError)}), 5);
   EXPECT_EQ(exit_code_of({with(Status::kInvalidTime), with(Status::kFail)}), 1);
   EXPECT_EQ(exit_code_of({with(Status::kInvalidTime)}), 4);

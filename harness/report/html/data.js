@@ -45,7 +45,7 @@ function model_of(run) {
 
 /** The words of the console; only results that nobody checked have one of their own. */
 const status_words = {
-  pass: "pass", unchecked: "not checked", fail: "fail", skip: "skip", error: "error", timeout: "timeout",
+  pass: "pass", unchecked: "not checked", fail: "fail", undecided: "undecided", skip: "skip", error: "error", timeout: "timeout",
   invalid_time: "invalid_time",
 };
 

@@ -32,7 +32,7 @@ function rows_text(check) {
 }
 
 function status_class(status) {
-  return status === "pass" ? "good" : status === "skip" || status === "unchecked" ? "" : status === "invalid_time" ? "warn" : "bad";
+  return status === "pass" ? "good" : status === "skip" || status === "unchecked" ? "" : status === "invalid_time" || status === "undecided" ? "warn" : "bad";
 }
 
 function result_table() {
