@@ -12,6 +12,7 @@
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/run/last_words.h"
+#include "harness/run/python.h"
 #include "harness/session/session.h"
 
 namespace attnbench::cli {
@@ -22,15 +23,20 @@ constexpr int kHangSeconds = 60;
 
 }  // namespace
 
-std::vector<std::string> worker_command(const Program& program, std::vector<std::string> more) {
+std::vector<std::string> worker_command(const Program& program, const std::string& plugin,
+                                        std::vector<std::string> more) {
+  const auto opened = std::find_if(program.plugins.begin(), program.plugins.end(),
+                                   [&](const LoadedPlugin& p) { return p.path == plugin; });
   more.push_back("--worker");
-  for (const LoadedPlugin& plugin : program.plugins) more.push_back("--plugin-digest=" + plugin.digest);
+  more.push_back(fmt::format("--worker-opens={}", opened - program.plugins.begin()));
+  for (const LoadedPlugin& p : program.plugins) more.push_back("--plugin-digest=" + p.digest);
   for (const std::string& word : peer_words(program)) more.push_back(word);
-  return words_again(program, more);
+  return words_again(program, more, is_python(plugin));
 }
 
 void add_worker_options(CLI::App& command, bool& worker, Program& program) {
   command.add_flag("--worker", worker)->group("");
+  command.add_option("--worker-opens", program.worker_opens)->group("");
   command.add_option("--plugin-digest", program.plugin_digests)
       ->expected(1)
       ->take_all()
@@ -64,9 +70,11 @@ void Executor::open_workers(const RunOptions& o, const Program& program,
   SupervisorOptions s;
   s.known = known;
   // A worker gets cases through a pipe. The checks of their file go on its command line.
-  s.worker_command = worker_command(
-      program, check_of_file.empty() ? std::vector<std::string>{}
-                                     : std::vector{fmt::format("--check={}", fmt::join(check_of_file, ","))});
+  std::vector<std::string> more;
+  if (!check_of_file.empty()) more.push_back(fmt::format("--check={}", fmt::join(check_of_file, ",")));
+  s.worker_command = [&program, more](const std::string& plugin) {
+    return worker_command(program, plugin, more);
+  };
   s.devices = chosen_devices(o.device, o.quiet);
   s.threads = o.threads;
   s.timeout_s = o.timeout_s;
@@ -93,7 +101,7 @@ void Executor::open_workers(const RunOptions& o, const Program& program,
                       info_.name, info_.model, i.name, i.model, i.name));
     }
   } catch (const DeviceError& e) {
-    if (e.lost) throw DeviceError(e.what() + opened_first(program), true);
+    if (e.lost) throw;
     throw UsageError(cannot_open(o.device, e.what()));
   }
 }

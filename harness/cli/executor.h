@@ -12,8 +12,10 @@
 
 namespace attnbench::cli {
 
-/// The command line of a worker: that of this process with the worker flag and `more` options.
-std::vector<std::string> worker_command(const Program& program, std::vector<std::string> more);
+/// The command line of a worker that opens this plug-in alone (empty: none): that of this process with the worker
+/// flag and `more` options.
+std::vector<std::string> worker_command(const Program& program, const std::string& plugin,
+                                        std::vector<std::string> more);
 
 /// Adds the hidden options that worker_command passes.
 void add_worker_options(CLI::App& command, bool& worker, Program& program);

@@ -136,9 +136,9 @@ class Lines {
 
 int run_fuzz(const FuzzFlags& flags, const Program& program) {
   RunOptions o = flags.run;
-  check_kernel_names(o.kernels, program.kernels);
   const SessionOptions session = session_options(o, program);
   if (o.worker) return serve_cases(session);
+  check_kernel_names(o.kernels, program.kernels);
   o.device = device_for(o.device, o.kernels, program.kernels);
   FuzzOptions options = flags.fuzz;
   options.seed = flags.seed.value_or(0);

@@ -28,18 +28,20 @@ UsageError refused(const std::string& option, const std::string& file, const Plu
   return UsageError(fmt::format("{} {}: {}", option, file, e.what()));
 }
 
-/// Opens the files in this process. In a worker a file must be the one that its supervisor described,
+/// Opens the files in this process, in a worker only its own, which must be the one that its supervisor described,
 /// perhaps hours ago.
 void open_plugins(Program& program) {
   program.plugins.clear();
-  for (const std::string& file : program.plugin_files) {
+  const bool worker = !program.plugin_digests.empty();
+  for (std::size_t i = 0; i < program.plugin_files.size(); ++i) {
+    if (worker && i != program.worker_opens) continue;
+    const std::string& file = program.plugin_files[i];
     try {
       program.plugins.push_back(is_python(file) ? load_python_plugin(file) : load_plugin(file));
     } catch (const PluginError& e) {
       throw refused("--plugin", file, e);
     }
-    const std::size_t i = program.plugins.size() - 1;
-    if (program.plugin_digests.empty() || program.plugins[i].digest == program.plugin_digests[i]) continue;
+    if (!worker || program.plugins.back().digest == program.plugin_digests[i]) continue;
     throw UsageError(fmt::format(
         "--plugin {}: the file was changed or built anew while the run went on; results of two builds would "
         "stand in one report",
@@ -52,7 +54,7 @@ void open_plugins(Program& program) {
 void become_python(const Program& program) {
   std::vector<std::string> words;
   try {
-    words = words_again(program, peer_words(program));
+    words = words_again(program, peer_words(program), true);
   } catch (const PluginError& e) {
     throw UsageError(fmt::format("--plugin: {}", e.what()));
   }
@@ -63,6 +65,13 @@ void become_python(const Program& program) {
   throw UsageError(fmt::format("{} cannot be run: {}", words[0], std::strerror(errno)));
 }
 
+/// "; it opens --plugin a.so when it starts": of a process that ended without a word; empty without plug-ins.
+std::string opened_first(const Program& program) {
+  return program.plugins.empty()
+             ? ""
+             : fmt::format("; it opens --plugin {} when it starts", fmt::join(program.plugin_files, ", "));
+}
+
 /// Runs this command line in a child, which opens the plug-ins. A plug-in may end the child with exit code
 /// 0, so the child also tells that the command has ended.
 int run_in_child(const Program& program) {
@@ -71,7 +80,8 @@ int run_in_child(const Program& program) {
     throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)), kExitFailure);
   fcntl(fds[1], F_SETFD, 0);
   catch_signals();
-  const int code = run_program(words_again(program, {fmt::format("--end-pipe={}", fds[1])}), "", false);
+  const int code = run_program(
+      words_again(program, {fmt::format("--end-pipe={}", fds[1])}, has_python(program)), "", false);
   restore_signals();
   char byte = 0;
   const bool told = read(fds[0], &byte, 1) == 1;
@@ -169,17 +179,12 @@ void load_plugins(Program& program) {
   program.kernels = program.table;
 }
 
-std::vector<std::string> words_again(const Program& program, const std::vector<std::string>& more) {
+std::vector<std::string> words_again(const Program& program, const std::vector<std::string>& more,
+                                     bool python) {
   std::vector<std::string> argv = program.command_line;
   argv.insert(argv.begin() + 2, more.begin(), more.end());  // after the name of the subcommand
   argv.front() = program_file();
-  return has_python(program) ? python_command(python_file(program.python), argv) : argv;
-}
-
-std::string opened_first(const Program& program) {
-  return program.plugins.empty()
-             ? ""
-             : fmt::format("; it opens --plugin {} when it starts", fmt::join(program.plugin_files, ", "));
+  return python ? python_command(python_file(program.python), argv) : argv;
 }
 
 std::vector<std::string> python_words(const Program& program) {

@@ -31,12 +31,10 @@ void load_plugins(Program& program);
 /// PluginCrash.
 LoadedPlugin described_plugin(const std::string& option, const std::string& file, const Program& program);
 
-/// The words that run this command line again, with `more` after the name of the command, in a process that
-/// can open the plug-ins: one of the interpreter if any is in Python. Throws PluginError.
-std::vector<std::string> words_again(const Program& program, const std::vector<std::string>& more);
-
-/// "; it opens --plugin a.so when it starts": of a process that ended without a word; empty without plug-ins.
-std::string opened_first(const Program& program);
+/// The words that run this command line again, with `more` after the name of the command, in a process of the
+/// interpreter if `python`. Throws PluginError.
+std::vector<std::string> words_again(const Program& program, const std::vector<std::string>& more,
+                                     bool python);
 
 /// The words that choose this interpreter again, in any folder; none if --python was not given or is not used.
 std::vector<std::string> python_words(const Program& program);

@@ -373,8 +373,9 @@ RunContext context_of(const DeviceInfo& device, const Cases& cases, const Progra
 }
 
 int run(const RunOptions& given, const Program& program) {
+  if (given.worker)
+    return serve_cases(session_options(given, program, {}));  // its supervisor has checked the options
   check_options(given, program);
-  if (given.worker) return serve_cases(session_options(given, program, {}));
   check_resume(given.resume, given.out, given.cases);
   check_earlier_run(given);
   RunOptions o = given;

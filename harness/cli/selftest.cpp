@@ -68,7 +68,9 @@ class Steps {
       return;
     }
     IsolatedOptions o;
-    o.worker_command = worker_command(program, {});
+    o.worker_command = [&program](const Kernel* kernel) {
+      return worker_command(program, kernel != nullptr ? plugin_of(program, *kernel) : "", {});
+    };
     o.device = chosen_devices(flags.device, flags.quiet).front();
     o.threads = flags.threads;
     o.timeout_s = flags.timeout_s;
@@ -77,7 +79,7 @@ class Steps {
     try {
       info_ = isolated_->open();
     } catch (const DeviceError& e) {
-      if (e.lost) throw DeviceError(e.what() + opened_first(program), true);
+      if (e.lost) throw;
       throw UsageError(cannot_open(flags.device, e.what()));
     }
   }

@@ -22,8 +22,8 @@ void TimingFlags::add(CLI::App& command) {
   command
       .add_option(
           "--seed-order", order_seed,
-          "Seed of the inputs and the order of timed launches, which a kernel must not predict (default: from "
-          "the system). The message of a failed timed launch names the seed that repeats it")
+          "Seed of what a kernel must not predict: the rows compared, the inputs and the order of timed launches "
+          "(default: from the system). Repro lines name the seed that was drawn")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   command.add_flag("--no-ceilings", no_ceilings,

@@ -138,7 +138,7 @@ Verdict judge_outputs(const OutputFiles& files, Workload& workload, const Numeri
   host.no_lse = item.params.op == Op::kAttention && given.count("lse") == 0;
   if (files.plus_inf) host.flip_infinities();
   Verdict v = verify(workload, host, numerics, mode);
-  if (!v.pass && item.params.op == Op::kAttention) v.clues = clues_of({item, host, numerics});
+  if (!v.pass && item.params.op == Op::kAttention) v.clues = clues_of({item, host, numerics, v.rows_seed});
   v.declared = {numerics, host.no_lse ? uint32_t{kNoLse} : 0};
   return v;
 }

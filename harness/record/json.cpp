@@ -34,6 +34,7 @@ Json check_to_json(const Verdict& v) {
   j["method"] = v.method;
   j["rows"] = v.rows;
   j["rows_total"] = v.rows_total;
+  if (v.rows_seed != 0) j["rows_seed"] = v.rows_seed;
   j["max_z"] = finite_or_null(v.max_z);
   j["max_row_z2"] = finite_or_null(v.max_row_z2);
   j["rms_z"] = finite_or_null(v.rms_z);

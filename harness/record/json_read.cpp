@@ -7,6 +7,7 @@
 #include <concepts>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "harness/device/rank_rows.h"
 #include "harness/error.h"
@@ -60,9 +61,7 @@ void get(const Json& j, const char* key, Integer& out) {
   const Json& v = member(j, key);
   if (!v.is_number_integer()) wrong(key, "an integer");
   const auto value = v.get<int64_t>();
-  if (value < std::numeric_limits<Integer>::min() || value > std::numeric_limits<Integer>::max()) {
-    wrong(key, "an integer of its range");
-  }
+  if (!std::in_range<Integer>(value)) wrong(key, "an integer of its range");
   out = static_cast<Integer>(value);
 }
 
@@ -111,6 +110,7 @@ Verdict check_from_json(const Json& j) {
   }
   get(j, "rows", v.rows);
   get(j, "rows_total", v.rows_total);
+  if (j.contains("rows_seed")) get(j, "rows_seed", v.rows_seed);
   get(j, "max_z", v.max_z);
   get(j, "max_row_z2", v.max_row_z2);
   get(j, "rms_z", v.rms_z);

@@ -42,7 +42,7 @@ void add_counters(const Record& r, std::vector<std::string>& cells) {
 struct Units {
   double per_tflops = 1;  ///< RateUnit
   const char* mark = "";  ///< behind %SOL and bound
-  bool busy = false;      ///< some time has a mark, and the others a space
+  std::size_t marks = 0;  ///< width of the longest mark of a time
 };
 
 TableRow row_of(const Record& r, const Units& units) {
@@ -58,7 +58,7 @@ TableRow row_of(const Record& r, const Units& units) {
   const auto add = [&](std::string cell) { row.cells.push_back(std::move(cell)); };
   if (r.time) {
     const TimeResult& t = *r.time;
-    add(time_text(t.median_us) + (!units.busy ? "" : t.busy() ? "!" : " "));
+    add(fmt::format("{}{:{}}", time_text(t.median_us), time_mark(t), units.marks));
     add(digits(100 * t.half_interval(), 2) + (t.vague() ? "?" : ""));
   } else {
     row.cells.insert(row.cells.end(), 2, "-");
@@ -142,9 +142,9 @@ void print_details(std::ostream& out, const Record& r) {
 
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
   const RateUnit rate = rate_unit_of(records);
-  const bool busy =
-      std::any_of(records.begin(), records.end(), [](const Record& r) { return r.time && r.time->busy(); });
-  const Units units{rate.per_tflops, options.ceilings_disturbed ? "*" : "", busy};
+  std::size_t widest = 0;
+  for (const Record& r : records) widest = std::max(widest, r.time ? time_mark(*r.time).size() : 0);
+  const Units units{rate.per_tflops, options.ceilings_disturbed ? "*" : "", widest};
   const std::vector<TableColumn> columns = {{"status", Align::kLeft},
                                             {"case", Align::kLeft, true},
                                             {"kernel", Align::kLeft},

@@ -18,7 +18,7 @@ std::string figure(double v, bool known) { return known ? digits(v) : "-"; }
 
 std::string time_cell(const Record& r) {
   if (!r.time) return "-";
-  return fmt::format("{}{} ± {}%{}", time_text(r.time->median_us), r.time->busy() ? "!" : "",
+  return fmt::format("{}{} ± {}%{}", time_text(r.time->median_us), time_mark(*r.time),
                      digits(100 * r.time->half_interval(), 2), r.time->vague() ? "?" : "");
 }
 

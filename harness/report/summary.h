@@ -51,7 +51,10 @@ bool is_ranked(const Time& t) {
   return !t.vague() && !t.busy();
 }
 
-/// The legends of the marks "!" (TimeResult::busy) and "?" (vague) that some time has.
+/// What stands behind a time: "!" (TimeResult::busy), "^" (one_copy).
+std::string time_mark(const TimeResult& t);
+
+/// The legends of these marks, and of "?" (vague), that some time has.
 std::vector<std::string> time_legends(std::span<const Record> records);
 
 /// The times whose samples fall into two groups, with what that means; empty if there are none. At most five are named.

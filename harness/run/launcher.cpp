@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "harness/cases/paths.h"
+#include "harness/gigabytes.h"
 #include "harness/run/merge_variance.h"
 #include "harness/run/numerics_bounds.h"
 #include "harness/workload/plan.h"
@@ -35,7 +36,9 @@ void check(const Kernel& kernel, KernelStatus status, const KernelMessage& messa
 template <class Call>
 void call(const Kernel& kernel, const char* step, Call&& step_of_kernel) {
   KernelMessage message{};
-  const KernelStatus status = guarded(kernel, step, [&] { return step_of_kernel(&message); });
+  // A launch may be timed: what takes longer to look at is looked at by who asked for it.
+  const KernelStatus status = guarded(
+      kernel, step, [&] { return step_of_kernel(&message); }, StateBefore::Scope::kFloat);
   check(kernel, status, message, step);
 }
 
@@ -177,8 +180,18 @@ void Launcher::add_step(const Kernel& kernel, const OpParams& params, Device& de
   Step& step = steps_.emplace_back(Step{&kernel, &device, params, device.launch_context(), {}});
   const auto wanted = [&] { return kernel.workspace_bytes(&params, &step.context); };
   const std::size_t bytes = kernel.workspace_bytes ? guarded(kernel, "workspace_bytes", wanted) : 0;
+  const int64_t most = device.info().memory_bytes;
+  if (most > 0 && bytes > static_cast<std::size_t>(most)) {
+    throw KernelError(fmt::format("{}: workspace_bytes wants {}; {} has {} in all", kernel.name,
+                                  gigabytes(static_cast<double>(bytes)), device.info().name,
+                                  gigabytes(static_cast<double>(most))));
+  }
   if (bytes > 0) {
-    step.workspace = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes));
+    try {
+      step.workspace = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes));
+    } catch (const OutOfMemory& e) {
+      throw NoWorkspace(e.what(), bytes);
+    }
     // A kernel must not rely on the content of a new workspace.
     device.set_bytes(step.workspace.data(), 0xff, step.workspace.bytes());
     device.synchronize();
@@ -188,8 +201,9 @@ void Launcher::add_step(const Kernel& kernel, const OpParams& params, Device& de
   if (kernel.plan) {
     const auto begin = std::chrono::steady_clock::now();
     KernelMessage message{};
-    const KernelStatus status =
-        guarded(kernel, "plan", [&] { return kernel.plan(&step.params, &step.context, &message); });
+    const KernelStatus status = guarded(
+        kernel, "plan", [&] { return kernel.plan(&step.params, &step.context, &message); },
+        StateBefore::Scope::kTeam);
     if (status == KernelStatus::kUnsupported) throw PlanRefused(message.text);
     check(kernel, status, message, "plan");
     plan_us_ += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
@@ -261,6 +275,12 @@ void Launcher::add_parts(KernelTable table, const Workload& workload) {
   add_step(*merger, op_of(merge), *device_);
 }
 
+std::size_t Launcher::workspace_bytes() const {
+  std::size_t most = 0;
+  for (const Step& step : steps_) most = std::max(most, step.context.workspace_bytes);
+  return most;
+}
+
 Tile Launcher::tile() const {
   if (kernel_->tile == nullptr) return {};
   return guarded(*kernel_, "tile", [&] { return kernel_->tile(&params_); });
@@ -295,9 +315,15 @@ void Launcher::take_outputs() {
 }
 
 void Launcher::launch() {
+  const StateBefore before(StateBefore::Scope::kTeam);
   enqueue(true);
+  expect_restored(before);
   if (exchange_) exchange_->wait();
   take_outputs();
+}
+
+void Launcher::expect_restored(const StateBefore& before) const {
+  attnbench::expect_restored(before, *kernel_, "launch");
 }
 
 void Launcher::launch_alone() { enqueue(false); }

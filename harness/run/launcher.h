@@ -20,6 +20,13 @@ class PlanRefused : public KernelError {
   using KernelError::KernelError;
 };
 
+/// There is no memory for the workspace that a kernel wants.
+class NoWorkspace : public OutOfMemory {
+ public:
+  NoWorkspace(const std::string& what, std::size_t wanted) : OutOfMemory(what), bytes(wanted) {}
+  std::size_t bytes;
+};
+
 /// Kernels of the table for this op and kind of device, in table order. If `names` is not empty, only those.
 std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind device,
                                           const std::vector<std::string>& names);
@@ -57,12 +64,16 @@ class Launcher {
   void launch();
   /// The part of it that is timed. take_outputs() must follow, before the outputs are read.
   void launch_alone();
+  /// After launches that began with `before`: throws KernelError if they left something changed.
+  void expect_restored(const StateBefore& before) const;
   /// Enqueues what brings returned outputs (kReturnsOutputs), or those of several devices, to their place.
   void take_outputs();
   bool returns_outputs() const { return (kernel_->flags & kReturnsOutputs) != 0 || exchange_; }
   /// What several devices do beside their launches; null: there is one device.
   RankExchange* exchange() { return exchange_ ? &*exchange_ : nullptr; }
 
+  /// The largest workspace of a launch.
+  std::size_t workspace_bytes() const;
   /// What the kernel declared for the case when the first launcher was made.
   const Numerics& numerics() const { return numerics_; }
   /// The kernel's tile; all zero if the kernel does not declare one. Throws KernelError.

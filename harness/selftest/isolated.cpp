@@ -71,10 +71,13 @@ bool is_error(const StepResult& r) {
 
 }  // namespace
 
-IsolatedSteps::~IsolatedSteps() {
+IsolatedSteps::~IsolatedSteps() { end_worker(); }
+
+void IsolatedSteps::end_worker() {
   if (!process_) return;
   process_->close_input();
   process_->end(5);
+  process_.reset();
 }
 
 void IsolatedSteps::take_log() {
@@ -133,9 +136,12 @@ IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
   }
 }
 
-DeviceInfo IsolatedSteps::open() {
+DeviceInfo IsolatedSteps::open() { return open(nullptr); }
+
+DeviceInfo IsolatedSteps::open(const Kernel* kernel) {
   log_.clear();
-  process_ = std::make_unique<WorkerProcess>(options_.worker_command);
+  command_ = options_.worker_command(kernel);
+  process_ = std::make_unique<WorkerProcess>(command_);
   process_->send({{"open", {{"device", options_.device}, {"threads", options_.threads}}}});
   const Answer a = wait_for_answer(std::max(kLeastStartSeconds, options_.timeout_s));
   if (!a.message) throw DeviceError(a.failure, true);
@@ -154,7 +160,8 @@ StepResult IsolatedSteps::run(const SelftestStep& step) {
                                   timeouts_, options_.timeout_s),
                       false);
   }
-  if (!process_) open();
+  if (process_ && command_ != options_.worker_command(step.kernel)) end_worker();
+  if (!process_) open(step.kernel);
   log_.clear();
   // If the worker has ended already, wait_for_answer sees it.
   process_->send({{"step",

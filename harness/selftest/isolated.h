@@ -23,7 +23,8 @@
 namespace attnbench {
 
 struct IsolatedOptions {
-  std::vector<std::string> worker_command;            ///< argv of a worker
+  /// argv of a worker for this kernel, which opens its plug-in alone; null: any worker.
+  std::function<std::vector<std::string>(const Kernel*)> worker_command;
   std::string device;                                 ///< "cpu", "cuda:0"
   int threads = 0;                                    ///< host threads; 0: all
   double timeout_s = 120;                             ///< of one step
@@ -55,7 +56,11 @@ class IsolatedSteps {
   void print_lines(std::size_t size);
 
   IsolatedOptions options_;
+  DeviceInfo open(const Kernel* kernel);
+  void end_worker();
+
   std::unique_ptr<WorkerProcess> process_;
+  std::vector<std::string> command_;  ///< of process_
   int timeouts_ = 0;
   std::string device_name_;
   std::string log_;        ///< the end of what the worker printed during this step

@@ -34,7 +34,7 @@ bool has_p(Op op) { return op == Op::kAttention || op == Op::kAttentionBackward;
 /// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
 /// shows, in words. Leaves the outputs of the second launch.
 std::string second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
-                          CheckMode check, const HostOutputs& first, uint64_t digest) {
+                          const Check& check, const HostOutputs& first, uint64_t digest) {
   try {
     workload.reset_outputs();
     launcher.launch();
@@ -104,7 +104,7 @@ void tell_unwritten(const WorkItem& work, Workload& workload, Launcher& launcher
 
 /// Adds to the clues what a second launch shows. Damaged memory would show in it, too.
 void tell_second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
-                        CheckMode check, const HostOutputs& first, uint64_t digest, Verdict& v) {
+                        const Check& check, const HostOutputs& first, uint64_t digest, Verdict& v) {
   for (const char* damage : {detector::kGuard, detector::kInputDigest}) {
     if (std::count(v.failed_by.begin(), v.failed_by.end(), damage) > 0) return;
   }
@@ -126,7 +126,7 @@ std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outp
                                        const Verdict& v) {
   if (item.params.op != Op::kAttention || v.reference_s > kMostReferenceSeconds) return {};
   try {
-    std::vector<std::string> clues = clues_of({item, outputs, launcher.numerics()});
+    std::vector<std::string> clues = clues_of({item, outputs, launcher.numerics(), v.rows_seed});
     if (item.params.path != Path::kDcp) return clues;
     if (const auto s = launcher.states()) {
       const std::vector<std::string> of_ranks = rank_clues(item, {s->layout, s->out, s->lse});
@@ -161,7 +161,8 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   begins({Phase::kCompare, launch_s});
   digest = workload.outputs_digest();
   const HostOutputs outputs = launcher.outputs(workload);
-  Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
+  const Check check(options.check, options.timing.order_seed);
+  Verdict v = verify(workload, outputs, launcher.numerics(), check);
   v.outputs_digest = fmt::format("{:016x}", digest);
   const bool explain = !v.pass && !options.all_detectors;
   if (explain && work.item->params.op == Op::kAttention)
@@ -173,11 +174,11 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   }
   look_at_memory(workload, launcher, v);
   if (explain && launch_s <= kMostLaunchSeconds)
-    tell_second_launch(work, workload, launcher, device, options.check, outputs, digest, v);
+    tell_second_launch(work, workload, launcher, device, check, outputs, digest, v);
   const bool invariants = options.invariants && work.index % options.invariants_every == 0;
   if (invariants && (v.pass || options.all_detectors)) {
     check_invariants(work, device, launcher, workload, outputs,
-                     {options.check, options.repeats, options.capture_replay, options.table,
+                     {check, options.repeats, options.capture_replay, options.table,
                       [&](const char* name) {
                         begins({Phase::kInvariant, launch_s, name});
                       }},
@@ -239,11 +240,12 @@ std::optional<Verdict> expected_refusal(const WorkItem& work, Device& device, Ch
   return v;
 }
 
-Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified) {
+Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified,
+                           uint64_t rows_seed) {
   Verdict v;
   v.pass = true;
   if (workload.outputs_digest() != verified)
-    v = verify(workload, launcher.outputs(workload), launcher.numerics(), CheckMode::kSampled);
+    v = verify(workload, launcher.outputs(workload), launcher.numerics(), {CheckMode::kSampled, rows_seed});
   look_at_memory(workload, launcher, v);
   return v;
 }

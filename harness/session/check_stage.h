@@ -22,8 +22,10 @@ std::optional<Verdict> expected_refusal(const WorkItem& work, Device& device, Ch
                                         const OnPhase& begins, SkipReason& why_not);
 
 /// Checks the buffers of the timed launches: their last contents must be right too. The same bits as in the
-/// verified launch, whose digest is `verified`, need no second comparison; other bits are compared again.
-Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified);
+/// verified launch, whose digest is `verified`, need no second comparison; other bits are compared again, in
+/// rows that `rows_seed` draws.
+Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified,
+                           uint64_t rows_seed);
 
 /// What the wrong rows of the outputs have in common. Clues are an aid: their cost or failure must not turn a
 /// wrong result into an error or a timeout, so there may be none.

@@ -131,12 +131,22 @@ class Invariants {
     }
   }
 
+  Verdict judged(const Case& c, const HostOutputs& outputs, const Check& check) {
+    return noted(verify_launch(c, outputs, launcher_.numerics(), check, 0));
+  }
+  Verdict judged(const Case& c, const HostOutputs& outputs) { return judged(c, outputs, options_.check); }
+  /// Keeps the seed of rows that were wrong, for the repro line.
+  Verdict noted(Verdict v) {
+    if (!v.pass && v.rows_seed != 0) verdict_.rows_seed = v.rows_seed;
+    return v;
+  }
+
   /// Equal bits hold. Other bits break the invariant if a `promise` of the kernel, which may be null, says that they
   /// are equal; else the tolerance decides.
   void judge(const char* name, const HostOutputs& other, const char* promise) {
     const auto difference = first_difference(base_, outputs_, other);
     if (!difference) return add(name, Outcome::kHeld);
-    const Verdict v = verify_launch(base_, other, launcher_.numerics(), options_.check, 0);
+    const Verdict v = judged(base_, other);
     if (!v.pass) return add(name, Outcome::kBroken, promise != nullptr ? *difference : v.reason);
     if (promise == nullptr) return add(name, Outcome::kDiffers, *difference);
     add(name, Outcome::kBroken,
@@ -178,8 +188,7 @@ class Invariants {
       const std::string where =
           fmt::format("launch {} of {}: {}", i + 1, options_.repeats, difference.value_or("other bits"));
       if (deterministic()) return add("repeat", Outcome::kBroken, where);
-      const Verdict v =
-          verify_launch(base_, launcher_.outputs(workload_), launcher_.numerics(), options_.check, 0);
+      const Verdict v = judged(base_, launcher_.outputs(workload_));
       if (!v.pass) return add("repeat", Outcome::kBroken, fmt::format("launch {}: {}", i + 1, v.reason));
       return add("repeat", Outcome::kDiffers, where);
     }
@@ -195,8 +204,7 @@ class Invariants {
       launch_again();
       const HostOutputs again = launcher_.outputs(workload_);
       if (!first_difference(base_, outputs_, again)) continue;
-      if (!deterministic() && verify_launch(base_, again, launcher_.numerics(), options_.check, 0).pass)
-        continue;
+      if (!deterministic() && judged(base_, again).pass) continue;
       verdict_.clues.push_back(
           fmt::format("the launch of the case itself gives other numbers when it is repeated: {}", kARace));
       return;
@@ -228,7 +236,7 @@ class Invariants {
       launcher.launch();
       device_.synchronize();
       const HostOutputs outputs = launcher.outputs(workload);
-      Verdict v = verify(workload, outputs, launcher.numerics(), options_.check);
+      Verdict v = noted(verify(workload, outputs, launcher.numerics(), options_.check));
       if (const auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
       if (!outputs.stray.empty()) v.fail(detector::kGuard, outputs.stray);
       return v;
@@ -349,8 +357,9 @@ class Invariants {
     if (!a) return;
     const auto b = launch("merge", tail);
     if (!b) return;
-    const CheckMode mode = options_.check == CheckMode::kFull ? CheckMode::kFull : CheckMode::kSampleOnly;
-    const Verdict v = verify_launch(base_, merged(base_, *a, *b), launcher_.numerics(), mode, 0);
+    Check check = options_.check;
+    if (check.mode != CheckMode::kFull) check.mode = CheckMode::kSampleOnly;
+    const Verdict v = judged(base_, merged(base_, *a, *b), check);
     add("merge", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
   }
 
@@ -361,15 +370,13 @@ class Invariants {
     for (const SeqLen& s : p_.seqs) longest = std::max(longest, s.k);
     for (const int32_t n : std::set<int32_t>{5, std::min(longest + 1, kMostSplits)}) {
       if (n == p_.num_splits) continue;
-      Variant v{base_, {}};
-      v.item.params.num_splits = n;
-      const auto other = launch("num_splits", v);
+      Variant parts{base_, {}};
+      parts.item.params.num_splits = n;
+      const auto other = launch("num_splits", parts);
       if (!other) return;
-      const HostOutputs laid = laid_over(base_, outputs_, v.item, *other, v.layout.seq_ids);
-      const Verdict judged = verify_launch(base_, laid, launcher_.numerics(), options_.check, 0);
-      if (!judged.pass) {
-        return add("num_splits", Outcome::kBroken, fmt::format("{} parts: {}", n, judged.reason));
-      }
+      const HostOutputs laid = laid_over(base_, outputs_, parts.item, *other, parts.layout.seq_ids);
+      const Verdict v = judged(base_, laid);
+      if (!v.pass) return add("num_splits", Outcome::kBroken, fmt::format("{} parts: {}", n, v.reason));
     }
     add("num_splits", Outcome::kHeld);
   }
@@ -425,7 +432,7 @@ class Invariants {
       PaddedOutputs got = cut_padding(*other, launcher.outputs(workload));
       if (got.padding_written && !launcher.returns_outputs())
         return add("replay", Outcome::kBroken, *got.padding_written);
-      const Verdict v = verify_launch(*other, got.outputs, launcher.numerics(), options_.check, 0);
+      const Verdict v = judged(*other, got.outputs);
       add("replay", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
     } catch (const OutOfMemory& e) {
       add("replay", Outcome::kSkipped, e.what());

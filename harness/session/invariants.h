@@ -16,8 +16,8 @@
 namespace attnbench {
 
 struct InvariantOptions {
-  CheckMode check = CheckMode::kSampled;  ///< for outputs that may differ in bits, and for merged outputs
-  int repeats = 2;                        ///< launches that must agree, 2 or more
+  Check check = CheckMode::kSampled;  ///< for outputs that may differ in bits, and for merged outputs
+  int repeats = 2;                    ///< launches that must agree, 2 or more
   bool capture = true;  ///< replay a captured graph where the device has graphs, else launch again
   KernelTable table{};  ///< as in SessionOptions
   std::function<void(const char* name)> begins = [](const char*) {};  ///< before the launches of each

@@ -60,6 +60,8 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   uint64_t verified = 0;
   if (options.check != CheckMode::kOff) {
     record.check = checked_launch(work, workload, launcher, device, options, begins, verified);
+    if (options.timing.order_seed == 0 && record.check->rows_seed != 0)
+      record.repro += fmt::format(" --seed-order {}", record.check->rows_seed);
     record.end_checked([&] {
       return undecided_reason(workload, launcher.outputs(workload), launcher.numerics(), options.check,
                               *record.check);

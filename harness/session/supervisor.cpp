@@ -72,10 +72,11 @@ Supervisor::Supervisor(SupervisorOptions options, const SessionOptions& session)
 
 Supervisor::~Supervisor() {
   for (Slot& s : slots_) {
-    if (s.process) s.process->close_input();
+    if (s.process && s.state == State::kIdle) s.parked[s.plugin] = std::move(s.process);
+    for (auto& [plugin, process] : s.parked) process->close_input();
   }
   for (Slot& s : slots_) {
-    if (s.process && s.state == State::kIdle) s.process->end(5);
+    for (auto& [plugin, process] : s.parked) process->end(5);
   }
 }
 
@@ -83,13 +84,40 @@ bool Supervisor::more_work() const { return !stopped_ && work_ != nullptr && nex
 
 void Supervisor::start(Slot& slot) {
   slot.log.clear();
-  slot.process = std::make_unique<WorkerProcess>(options_.worker_command);
+  slot.process = std::make_unique<WorkerProcess>(options_.worker_command(slot.plugin));
   slot.state = State::kOpening;
   slot.deadline = Clock::now() + seconds(std::max(kLeastStartSeconds, options_.timeout_s));
   slot.process->send({{"open",
                        {{"device", slot.device},
                         {"threads", options_.threads},
                         {"ceilings", slot.ceilings ? *slot.ceilings : Message(nullptr)}}}});
+}
+
+std::string Supervisor::next_plugin() const {
+  const auto plugin = session_.plugin_of.find((*work_)[next_].kernel);
+  return plugin == session_.plugin_of.end() ? "" : plugin->second;
+}
+
+void Supervisor::change_worker(Slot& slot, const std::string& plugin) {
+  if (slot.process) {
+    take_log(slot);
+    const auto last = last_of_.find(slot.plugin);
+    if (last != last_of_.end() && last->second >= next_) {
+      slot.process->pause();
+      slot.parked[slot.plugin] = std::move(slot.process);
+    } else {
+      slot.process->close_input();
+      slot.process->end(5);
+    }
+  }
+  slot.plugin = plugin;
+  const auto parked = slot.parked.find(plugin);
+  if (parked == slot.parked.end() || parked->second->ended()) return start(slot);
+  slot.process = std::move(parked->second);
+  slot.parked.erase(parked);
+  slot.process->resume();
+  slot.state = State::kIdle;
+  give_work(slot);
 }
 
 bool Supervisor::must_wait(const Slot& slot) const {
@@ -112,6 +140,7 @@ void Supervisor::give_work(Slot& slot) {
     slot.process->send({{"measure", true}});
     return;
   }
+  if (const std::string plugin = next_plugin(); plugin != slot.plugin) return change_worker(slot, plugin);
   slot.process->receive();
   if (slot.process->has_more()) return not_an_answer(slot, std::string(kForgedLine));
   slot.work = (*work_)[next_++];
@@ -159,8 +188,9 @@ void Supervisor::stop_worker(Slot& slot) {
 
 void Supervisor::start_failed(Slot& slot, const std::string& why, bool died) {
   stop_worker(slot);
+  slot.parked.clear();  // they may hold what it lacks: memory, or a GPU that one process may use at a time
   slot.died = died;
-  slot.why_not = why;
+  slot.why_not = why + (slot.plugin.empty() ? "" : "; it opens --plugin " + slot.plugin + " when it starts");
   slot.not_before = Clock::now() + kPause;
   if (++slot.failed_starts >= kMostFailedStarts) slot.state = State::kGivenUp;
 }
@@ -340,13 +370,16 @@ std::vector<DeviceInfo> Supervisor::open() {
 void Supervisor::run(const std::vector<WorkItem>& work, const RunEvents& events) {
   work_ = &work;
   events_ = &events;
+  last_of_.clear();
+  for (next_ = 0; next_ < work.size(); ++next_) last_of_[next_plugin()] = next_;
   next_ = 0;
   stopped_ = false;
   for (;;) {
     bool busy = false, can_go_on = false;
     for (Slot& s : slots_) {
       stopped_ = stopped_ || events.stop();
-      if (more_work() && s.state == State::kDown && Clock::now() >= s.not_before) start(s);
+      if (more_work() && s.state == State::kDown && Clock::now() >= s.not_before)
+        change_worker(s, next_plugin());
       if (more_work() && s.state == State::kIdle) give_work(s);
       busy = busy || s.state == State::kRunning || s.state == State::kMeasuring ||
              (s.state == State::kOpening && more_work());

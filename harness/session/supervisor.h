@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,11 +18,12 @@
 namespace attnbench {
 
 struct SupervisorOptions {
-  std::vector<std::string> worker_command;  ///< argv of a worker
-  std::vector<std::string> devices;         ///< one worker each: "cpu", "cuda:0"
-  int threads = 0;                          ///< host threads of each worker; 0: all
-  double timeout_s = 120;                   ///< limit for one case, in seconds
-  std::optional<Ceilings> known;            ///< ceilings of the first device; nullopt: it is measured
+  /// argv of a worker that opens this plug-in alone; empty: none, for built-in kernels.
+  std::function<std::vector<std::string>(const std::string& plugin)> worker_command;
+  std::vector<std::string> devices;  ///< one worker at a time each: "cpu", "cuda:0"
+  int threads = 0;                   ///< host threads of each worker; 0: all
+  double timeout_s = 120;            ///< limit for one case, in seconds
+  std::optional<Ceilings> known;     ///< ceilings of the first device; nullopt: it is measured
 };
 
 struct RunEvents {
@@ -62,7 +64,9 @@ class Supervisor {
   struct Slot {
     std::string device;
     State state = State::kDown;
+    std::string plugin;  ///< that `process` opens; empty: none
     std::unique_ptr<WorkerProcess> process;
+    std::map<std::string, std::unique_ptr<WorkerProcess>> parked;  ///< of other plug-ins: stopped
     std::string log;   ///< the end of what the worker printed during the current case
     std::string held;  ///< the part of it that waits for the record, which may hold it
     std::optional<DeviceInfo> info;
@@ -76,6 +80,10 @@ class Supervisor {
   };
 
   void start(Slot& slot);
+  /// The plug-in of the next case's kernel.
+  std::string next_plugin() const;
+  /// Takes the worker of this plug-in, or starts one. The one before is stopped if there is more work for it.
+  void change_worker(Slot& slot, const std::string& plugin);
   void give_work(Slot& slot);
   /// Whether the next case must wait for others to end: one that takes several GPUs runs alone, because it uses
   /// those of other workers.
@@ -106,6 +114,7 @@ class Supervisor {
   const RunEvents* events_ = nullptr;
   const std::vector<WorkItem>* work_ = nullptr;
   std::size_t next_ = 0;
+  std::map<std::string, std::size_t> last_of_;  ///< the last place in work_, by plug-in
   bool stopped_ = false;
   std::string lost_;
 };

@@ -8,6 +8,7 @@
 #include "harness/gigabytes.h"
 #include "harness/run/link_times.h"
 #include "harness/session/timed_launches.h"
+#include "harness/verify/sample.h"
 
 namespace attnbench {
 namespace {
@@ -85,7 +86,8 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     add_links(device, params.devices(), ceiling_dtypes());  // updates what `ceilings` refers to
   device.reset_cache_policy();
   workload.reset_outputs();
-  const uint64_t seed = TimedLaunches::draw_seed(options.timing);
+  const uint64_t of_rows = record.check ? record.check->rows_seed : 0;  // the repro line has one seed
+  const uint64_t seed = seed_or_drawn(options.timing.order_seed != 0 ? options.timing.order_seed : of_rows);
   try {
     TimedLaunches launches(work, device, options, workload, launcher, verified, copies, seed);
     record.time = time_samples(
@@ -95,7 +97,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     if (launcher.exchange()) record.time->alone_us = launcher.exchange()->alone_us(ceilings.links);
     record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
     judge_time(params, cost, device, options, launcher, ceilings, record);
-    launches.try_new_inputs();  // before counters, which change times
+    launches.try_new_inputs(*record.time);  // before counters, which change times
     if (options.counters) {
       launches.rest();
       const auto as_timed = [&] {  // the cache is as a timed sample finds it
@@ -109,7 +111,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     record.time->watch = launches.summary();
   } catch (const WrongLaunch& e) {
     record.end(Status::kFail, fmt::format("{} (--seed-order {} repeats the inputs)", e.what(), seed));
-    if (options.timing.order_seed == 0) record.repro += fmt::format(" --seed-order {}", seed);
+    if (options.timing.order_seed == 0 && of_rows == 0) record.repro += fmt::format(" --seed-order {}", seed);
     Verdict& check = *record.check;
     check.pass = false;
     check.reason = record.reason;

@@ -36,8 +36,6 @@ class TimedLaunches {
   /// OutOfMemory.
   TimedLaunches(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
                 Launcher& launcher, uint64_t verified, int64_t copies, uint64_t seed);
-  /// The seed of the options, or one from the system.
-  static uint64_t draw_seed(const TimingOptions& options);
 
   /// Times one launch. Throws WrongLaunch.
   Sample sample();
@@ -45,8 +43,8 @@ class TimedLaunches {
   void rest();
   int warmups() const;
   /// After sampling: times launches on inputs that are new in every respect. Throws WrongLaunch if they take
-  /// much longer than others, because the kernel then keeps results.
-  void try_new_inputs();
+  /// much longer than others just after them, or than the samples, because the kernel then keeps results.
+  void try_new_inputs(const TimeResult& time);
   /// At the end: what the launches must have left alone, and what those that were not watched computed.
   /// `counted`: there were launches after rest(). Throws WrongLaunch.
   void look_back(bool counted);

@@ -179,6 +179,12 @@ std::string WorkerProcess::end(double grace_s) {
   return fmt::format("ended with exit code {}", WEXITSTATUS(status_));
 }
 
-void WorkerProcess::close_input() { close_fd(in_); }
+void WorkerProcess::pause() const { kill(pid_, SIGSTOP); }
+void WorkerProcess::resume() const { kill(pid_, SIGCONT); }
+
+void WorkerProcess::close_input() {
+  resume();
+  close_fd(in_);
+}
 
 }  // namespace attnbench

@@ -51,6 +51,9 @@ class WorkerProcess {
   /// Asks the process to print what it is doing (last_words.h), and waits a moment for it to do so.
   void ask_where() const;
 
+  /// Stops all threads of the process until resume(): what it left running must not disturb others.
+  void pause() const;
+  void resume() const;
   /// Returns true once the process has ended; does not wait.
   bool ended();
   /// Waits `grace_s` seconds for the process to end, then kills it. Returns how it ended: "was killed by

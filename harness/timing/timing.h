@@ -81,6 +81,11 @@ struct TimeResult {
   double skew_us = 0;
   std::optional<double> alone_us;  ///< what the exchanges between the devices take alone, by measured times
 
+  /// Watched in a cold cache, but without a launch on new values: short memory left one copy of the tensors.
+  bool one_copy() const {
+    const bool cold = cache == CacheMode::kCold || cache == CacheMode::kColdData;
+    return watch.launches > 0 && watch.fresh_us == 0 && cold;
+  }
   /// Half the 95 % interval as a share of the median.
   double half_interval() const { return attnbench::half_interval(median_us, lo_us, hi_us); }
   bool vague() const { return half_interval() >= kVague; }

@@ -173,7 +173,10 @@ class Clues {
   std::vector<std::string> all() && {
     const bool every = cost_of(launched_.item).flop <= kAllRowsFlop;
     rows_ = find_rows(launched_, problem_, inputs_,
-                      every ? reference::all_rows(problem_) : sample_rows(launched_.item), threads_);
+                      every ? reference::all_rows(problem_)
+                            : sample_rows(launched_.item, launched_.rows_seed != 0 ? launched_.rows_seed
+                                                                                   : launched_.item.seed),
+                      threads_);
     for (const RowFinding& r : rows_) {
       if (!r.wrong()) right_.push_back(r.id);
       if (r.wrong_o && !r.nan) wrong_o_.push_back(r.id);

@@ -45,7 +45,8 @@ void expect_attention(const Case& c, const Numerics& numerics, CheckMode mode, i
   std::mutex mutex;
   e.rows_total = q_begins(p).back() * heads;
   reference::attend(
-      problem, inputs, rows_to_compare(c, problem, mode), num_threads, [&](const reference::RowBlock& block) {
+      problem, inputs, rows_to_compare(c, problem, {mode, c.seed}), num_threads,
+      [&](const reference::RowBlock& block) {
         for (std::size_t r = 0; r < block.rows.size(); ++r) {
           const reference::RowId id = block.rows[r];
           const int64_t token = q_begin[static_cast<std::size_t>(id.seq)] + id.pos;

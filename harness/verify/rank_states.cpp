@@ -50,7 +50,7 @@ struct StateRow {
 
 /// At most kMostRows rows, from all over the batch.
 std::vector<reference::RowId> rows_of(const Case& c) {
-  const std::vector<reference::RowId> all = sample_rows(c);
+  const std::vector<reference::RowId> all = sample_rows(c, c.seed);
   const std::size_t step = (all.size() + kMostRows - 1) / kMostRows;
   std::vector<reference::RowId> rows;
   for (std::size_t i = 0; i < all.size(); i += step) rows.push_back(all[i]);

@@ -46,6 +46,7 @@ struct Launched {
   const Case& item;
   const HostOutputs& outputs;
   const Numerics& numerics;
+  uint64_t rows_seed = 0;  ///< of the comparison that found it wrong; 0: no rows were drawn
 };
 
 /// Judges each row by itself against the reference's result for `problem` and `inputs`, which may differ from

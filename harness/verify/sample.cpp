@@ -1,28 +1,36 @@
 #include "harness/verify/sample.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
 #include "harness/cases/cost.h"
 #include "harness/cases/seen_keys.h"
 #include "harness/cases/visible_keys.h"
+#include "harness/error.h"
 #include "harness/workload/plan.h"
-#include "kernels/contract/philox.h"
 
 namespace attnbench {
 namespace {
 
-constexpr uint32_t kSampleStream = 0x6u << 24;  // differs from every Tensor's (values.h)
 constexpr int kBoundaryRowsPerSequence = 12;
 constexpr int64_t kBoundaryRowsInAll = 512;
 constexpr int kRandomRowsPerSequence = 2;
+constexpr int kRandomKeysPerSequence = 4;
 constexpr double kKeyFlop = 1e11;  ///< budget of a sample of keys for the forward passes that they need
 constexpr int kHeadsAtEnds = 16;   ///< most heads of a group at a sequence's first and last row
+
+constexpr int kPlaces = 4;  ///< a sequence and a KV head, drawn beside those of each sequence
+constexpr int kRowsOfPlace = 4;
 
 using SampledRow = std::tuple<int, int, int>;  ///< seq, pos, head
 
@@ -33,7 +41,46 @@ std::vector<reference::RowId> sampled_row_ids(const std::set<SampledRow>& rows) 
   return out;
 }
 
+/// Numbers that follow from a seed.
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : engine_(seed) {}
+  template <class Count>
+  int below(Count n) {
+    return static_cast<int>(engine_() % static_cast<uint64_t>(n));
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+/// Adds random rows at random places.
+void add_places(const CaseParams& p, Draw& draw, int places, int rows_of_each, std::set<SampledRow>& rows) {
+  const int ratio = p.num_heads_q / p.num_heads_kv;
+  std::vector<int> with_queries;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    if (p.seqs[b].q > 0) with_queries.push_back(static_cast<int>(b));
+  }
+  for (int i = 0; i < places && !with_queries.empty(); ++i) {
+    const int seq = with_queries[static_cast<std::size_t>(draw.below(with_queries.size()))];
+    const int kv_head = draw.below(p.num_heads_kv);
+    for (int n = 0; n < rows_of_each; ++n) {
+      const int pos = draw.below(p.seqs[static_cast<std::size_t>(seq)].q);
+      rows.emplace(seq, pos, kv_head * ratio + draw.below(ratio));
+    }
+  }
+}
+
 }  // namespace
+
+uint64_t seed_or_drawn(uint64_t seed) {
+  constexpr uint64_t kKept = (uint64_t{1} << 53) - 1;  // a number of JSON in every reader
+  while ((seed &= kKept) == 0) {
+    if (getrandom(&seed, sizeof seed, 0) != static_cast<ssize_t>(sizeof seed))
+      throw Error(std::string("the system gives no random numbers: ") + std::strerror(errno), kExitFailure);
+  }
+  return seed;
+}
 
 reference::Problem problem_of(const Case& c) {
   const CaseParams& p = c.params;
@@ -75,9 +122,10 @@ reference::Problem problem_of(const Case& c) {
   return r;
 }
 
-std::vector<reference::RowId> sample_rows(const Case& c) {
+std::vector<reference::RowId> sample_rows(const Case& c, uint64_t seed) {
   const CaseParams& p = c.params;
   const int ratio = p.num_heads_q / p.num_heads_kv;
+  Draw draw(seed);
   std::set<SampledRow> rows;
   std::vector<bool> head_seen(static_cast<std::size_t>(p.num_heads_q), false);
   const auto add = [&](std::size_t seq, int pos, int head) {
@@ -90,23 +138,20 @@ std::vector<reference::RowId> sample_rows(const Case& c) {
     const SeqLen& s = p.seqs[b];
     if (s.q == 0) continue;
     if (any_seq == p.seqs.size() || s.k < p.seqs[any_seq].k) any_seq = b;
-    const int kv_head = static_cast<int>(b) % p.num_heads_kv;
-    int turn = static_cast<int>(b);
+    const int kv_head = draw.below(p.num_heads_kv);
+    int turn = draw.below(ratio);
     const auto next_head = [&] { return kv_head * ratio + turn++ % ratio; };
     for (int i = 0; i < std::min(ratio, kHeadsAtEnds); ++i) add(b, 0, next_head());
     for (int i = 0; i < std::min(ratio, kHeadsAtEnds); ++i) add(b, s.q - 1, next_head());
 
-    const auto random = [&](uint32_t i, int n) {
-      const uint64_t r = philox4x32(kSampleStream, i, static_cast<uint32_t>(b), 0, c.seed).x[0];
-      return static_cast<int>((r * static_cast<uint64_t>(n)) >> 32);
-    };
     // A boundary lies where the query's own index or its diagonal on the key axis is a multiple of a tile.
     int added = 0;
-    uint32_t draw = 0;
+    bool diagonal = false;
     for (const int tile : {64, 16, 128, 32, 256}) {
       if (s.q <= tile || added >= kBoundaryRowsPerSequence || boundary_rows >= kBoundaryRowsInAll) continue;
-      const int multiple = tile * (1 + random(draw++, (s.q - 1) / tile));
-      const int shift = draw % 2 == 0 ? 0 : std::max(0, s.k - s.q) % tile;
+      const int multiple = tile * (1 + draw.below((s.q - 1) / tile));
+      const int shift = diagonal ? std::max(0, s.k - s.q) % tile : 0;
+      diagonal = !diagonal;
       for (int delta = -1; delta <= 1; ++delta) {
         const int pos = multiple - shift + delta;
         if (pos < 0 || pos >= s.q) continue;
@@ -115,8 +160,9 @@ std::vector<reference::RowId> sample_rows(const Case& c) {
         ++boundary_rows;
       }
     }
-    for (uint32_t i = 0; i < kRandomRowsPerSequence; ++i) add(b, random(1000 + i, s.q), next_head());
+    for (int i = 0; i < kRandomRowsPerSequence; ++i) add(b, draw.below(s.q), next_head());
   }
+  add_places(p, draw, kPlaces, kRowsOfPlace, rows);
   if (any_seq < p.seqs.size()) {
     for (int h = 0; h < p.num_heads_q; ++h) {
       if (!head_seen[static_cast<std::size_t>(h)]) add(any_seq, p.seqs[any_seq].q - 1, h);
@@ -125,29 +171,18 @@ std::vector<reference::RowId> sample_rows(const Case& c) {
   return sampled_row_ids(rows);
 }
 
-std::vector<reference::RowId> few_rows(const Case& c) {
-  constexpr int kSequences = 2, kRowsOfEach = 8;
-  const CaseParams& p = c.params;
-  const int ratio = p.num_heads_q / p.num_heads_kv;
-  std::vector<int> with_queries;
-  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
-    if (p.seqs[b].q > 0) with_queries.push_back(static_cast<int>(b));
-  }
-  if (with_queries.empty()) return {};
-  std::mt19937_64 draw(c.seed);
-  const auto below = [&draw](auto n) { return static_cast<int>(draw() % static_cast<uint64_t>(n)); };
+std::vector<reference::RowId> few_rows(const Case& c, uint64_t seed) {
+  Draw draw(seed);
   std::set<SampledRow> rows;
-  for (int i = 0; i < kSequences; ++i) {
-    const int seq = with_queries[static_cast<std::size_t>(below(with_queries.size()))];
-    const int kv_head = below(p.num_heads_kv);
-    for (int n = 0; n < kRowsOfEach; ++n) {
-      rows.emplace(seq, below(p.seqs[static_cast<std::size_t>(seq)].q), kv_head * ratio + below(ratio));
-    }
-  }
+  add_places(c.params, draw, 2, 8, rows);
   return sampled_row_ids(rows);
 }
 
 namespace {
+
+bool every_row(const Case& c, CheckMode mode) {
+  return mode == CheckMode::kFull || (mode == CheckMode::kSampled && cost_of(c).flop <= kCheapFlop);
+}
 
 /// The first key from which on the keys of sequence `b` need at most `budget` FLOP: those of the queries that
 /// see one of them. 0: all fit. The last key is always taken.
@@ -167,33 +202,27 @@ int first_affordable_key(const CaseParams& p, std::size_t b, double budget) {
   return 0;
 }
 
-void sample_keys_of(const Case& c, std::size_t b, int first, std::set<SampledRow>& keys) {
+void sample_keys_of(const Case& c, std::size_t b, int first, Draw& draw, std::set<SampledRow>& keys) {
   const SeqLen& s = c.params.seqs[b];
-  const int kv_head = static_cast<int>(b) % c.params.num_heads_kv;
-  const auto random = [&](uint32_t i, int n) {
-    const uint64_t r = philox4x32(kSampleStream, i, static_cast<uint32_t>(b), 1, c.seed).x[0];
-    return static_cast<int>((r * static_cast<uint64_t>(n)) >> 32);
-  };
+  const int kv_head = draw.below(c.params.num_heads_kv);
   const auto add = [&](int pos) {
     if (pos >= first && pos < s.k) keys.emplace(static_cast<int>(b), pos, kv_head);
   };
   add(first);
   add(s.k - 1);
-  uint32_t draw = 0;
   for (const int tile : {64, 128, 32}) {
-    const int boundary =
-        first + (s.k - first > tile ? tile * (1 + random(draw++, (s.k - first - 1) / tile)) : 0);
+    const int boundary = first + (s.k - first > tile ? tile * (1 + draw.below((s.k - first - 1) / tile)) : 0);
     for (int delta = -1; delta <= 1; ++delta) add(boundary / tile * tile + delta);
   }
-  for (uint32_t i = 0; i < kRandomRowsPerSequence; ++i) add(first + random(1000 + i, s.k - first));
+  for (int i = 0; i < kRandomKeysPerSequence; ++i) add(first + draw.below(s.k - first));
 }
 
 }  // namespace
 
 std::vector<reference::KeyId> keys_to_compare(const Case& c, const reference::Problem& problem,
-                                              CheckMode mode) {
-  const bool cheap = mode == CheckMode::kSampled && cost_of(c).flop <= kCheapFlop;
-  if (cheap || mode == CheckMode::kFull) return reference::all_keys(problem);
+                                              const Check& check) {
+  if (every_row(c, check.mode)) return reference::all_keys(problem);
+  Draw draw(check.rows_seed);
   std::vector<std::pair<int64_t, std::size_t>> by_cost;
   for (std::size_t b = 0; b < c.params.seqs.size(); ++b) {
     const SeqLen& s = c.params.seqs[b];
@@ -208,7 +237,7 @@ std::vector<reference::KeyId> keys_to_compare(const Case& c, const reference::Pr
     const bool whole = first == 0;
     const double cost = per_pair * static_cast<double>(pairs);
     if (!keys.empty() && whole && cost > left) break;
-    sample_keys_of(c, b, first, keys);
+    sample_keys_of(c, b, first, draw, keys);
     left = std::max(0.0, left - std::min(cost, left));
   }
   std::vector<reference::KeyId> out;
@@ -217,10 +246,9 @@ std::vector<reference::KeyId> keys_to_compare(const Case& c, const reference::Pr
 }
 
 std::vector<reference::RowId> rows_to_compare(const Case& c, const reference::Problem& problem,
-                                              CheckMode mode) {
-  const bool cheap = mode == CheckMode::kSampled && cost_of(c).flop <= kCheapFlop;
-  if (cheap || mode == CheckMode::kFull) return reference::all_rows(problem);
-  return mode == CheckMode::kFewRows ? few_rows(c) : sample_rows(c);
+                                              const Check& check) {
+  if (every_row(c, check.mode)) return reference::all_rows(problem);
+  return check.mode == CheckMode::kFewRows ? few_rows(c, check.rows_seed) : sample_rows(c, check.rows_seed);
 }
 
 }  // namespace attnbench

@@ -16,6 +16,15 @@ namespace attnbench {
 /// as kSampleOnly.
 enum class CheckMode { kOff, kSampled, kFull, kSampleOnly, kFewRows };
 
+/// A comparison: its mode, and the seed by which the rows of a sample are drawn. 0: the system gives a seed when the
+/// outputs are compared, so that no kernel can have known the rows when it was launched.
+struct Check {
+  CheckMode mode;
+  uint64_t rows_seed;
+  // NOLINTNEXTLINE(google-explicit-constructor): a mode is a check
+  Check(CheckMode m, uint64_t seed = 0) : mode(m), rows_seed(seed) {}
+};
+
 /// Detectors: the checks that can find an output wrong, by their names in reports. A broken invariant has the
 /// name "invariant:" and the invariant's.
 namespace detector {
@@ -94,8 +103,9 @@ struct Verdict {
   std::string method;                  ///< "full", "sampled", "bitwise", "interval" or "refusal"
   int64_t rows = 0;                    ///< rows compared with the reference
   int64_t rows_total = 0;
-  double max_z = 0;       ///< limit kMaxZ
-  double max_row_z2 = 0;  ///< largest mean of z^2 over the channels of a row, over its limit: 1 is the limit
+  uint64_t rows_seed = 0;  ///< of the rows drawn, if method is "sampled"; 0: none were
+  double max_z = 0;        ///< limit kMaxZ
+  double max_row_z2 = 0;   ///< largest mean of z^2 over the channels of a row, over its limit: 1 is the limit
   double rms_z = 0;
   double slope = 0;      ///< weighted least-squares slope of (out - o) on o
   double bias_se = 0;    ///< |slope| in standard errors

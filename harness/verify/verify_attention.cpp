@@ -400,11 +400,11 @@ class Judge {
   Totals totals_;
 };
 
-/// Computes the reference's rows that `mode` compares, and passes them to `sink`.
-void compute_rows(const Case& c, const CaseInputs& inputs, CheckMode mode, int num_threads,
+/// Computes the reference's rows that are compared, and passes them to `sink`.
+void compute_rows(const Case& c, const CaseInputs& inputs, const Check& check, int num_threads,
                   const reference::RowSink& sink) {
   const reference::Problem problem = problem_of(c);
-  reference::attend(problem, inputs, rows_to_compare(c, problem, mode), num_threads, sink);
+  reference::attend(problem, inputs, rows_to_compare(c, problem, check), num_threads, sink);
 }
 
 Verdict concluded(const Case& c, Judge& judge) {
@@ -416,14 +416,16 @@ Verdict concluded(const Case& c, Judge& judge) {
 
 }  // namespace
 
-Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
-                         int num_threads) {
+Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numerics& numerics,
+                         const Check& check, int num_threads) {
+  const Check drawn(check.mode, seed_or_drawn(check.rows_seed));
   const auto begin = std::chrono::steady_clock::now();
   const ErrorModel model = error_model_of(c, numerics);
   const CaseInputs inputs(c, outputs.new_k, &outputs.new_v);
   Judge judge(c, outputs, inputs, model);
-  compute_rows(c, inputs, mode, num_threads, [&](const reference::RowBlock& block) { judge.take(block); });
+  compute_rows(c, inputs, drawn, num_threads, [&](const reference::RowBlock& block) { judge.take(block); });
   Verdict v = concluded(c, judge);
+  if (v.method == "sampled") v.rows_seed = drawn.rows_seed;
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
 }
@@ -444,16 +446,17 @@ struct StoredReference::Rows {
 StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
     : rows_(std::make_unique<Rows>()) {
   rows_->item = c;
-  compute_rows(c, CaseInputs(c, kNoneStored), mode, num_threads, [this](const reference::RowBlock& b) {
-    const auto copy = [](auto span) {
-      return std::vector<std::remove_const_t<typename decltype(span)::element_type>>(span.begin(),
-                                                                                     span.end());
-    };
-    const std::lock_guard lock(rows_->mutex);
-    rows_->blocks.push_back({copy(b.rows), copy(b.o), copy(b.a2), copy(b.v2), copy(b.vv), copy(b.mean),
-                             copy(b.lse), copy(b.w2), copy(b.w4), copy(b.p_max), copy(b.score_abs),
-                             copy(b.dot_norm), copy(b.keys), copy(b.probs), b.key_begin, b.key_count});
-  });
+  compute_rows(
+      c, CaseInputs(c, kNoneStored), {mode, c.seed}, num_threads, [this](const reference::RowBlock& b) {
+        const auto copy = [](auto span) {
+          return std::vector<std::remove_const_t<typename decltype(span)::element_type>>(span.begin(),
+                                                                                         span.end());
+        };
+        const std::lock_guard lock(rows_->mutex);
+        rows_->blocks.push_back({copy(b.rows), copy(b.o), copy(b.a2), copy(b.v2), copy(b.vv), copy(b.mean),
+                                 copy(b.lse), copy(b.w2), copy(b.w4), copy(b.p_max), copy(b.score_abs),
+                                 copy(b.dot_norm), copy(b.keys), copy(b.probs), b.key_begin, b.key_count});
+      });
 }
 
 StoredReference::~StoredReference() = default;
@@ -469,20 +472,20 @@ Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numer
   return concluded(rows_->item, judge);
 }
 
-Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
+Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics& numerics, const Check& check,
                       int num_threads) {
-  return c.params.op == Op::kAttentionBackward ? verify_backward(c, outputs, numerics, mode, num_threads)
-                                               : verify_attention(c, outputs, numerics, mode, num_threads);
+  return c.params.op == Op::kAttentionBackward ? verify_backward(c, outputs, numerics, check, num_threads)
+                                               : verify_attention(c, outputs, numerics, check, num_threads);
 }
 
-Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
-               int num_threads) {
+Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics,
+               const Check& check, int num_threads) {
   if (workload.item().params.op == Op::kKvAppend) return verify_append(workload, outputs);
   if (workload.item().params.op == Op::kKvMove) return verify_move(workload, outputs);
   if (workload.item().params.op == Op::kMergeStates) {
-    return verify_merge(workload.item(), outputs, numerics, mode);
+    return verify_merge(workload.item(), outputs, numerics, check);
   }
-  Verdict v = verify_launch(workload.item(), outputs, numerics, mode, num_threads);
+  Verdict v = verify_launch(workload.item(), outputs, numerics, check, num_threads);
   if (!outputs.unused_written.empty()) v.fail(detector::kGuard, outputs.unused_written);
   if (!workload.item().params.append) return v;
   const AppendedRows rows(workload.item());

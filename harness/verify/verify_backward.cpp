@@ -410,13 +410,13 @@ class BackwardJudge {
   std::vector<SinkSum> sink_sum_;
 };
 
-void compute_gradients(const Case& c, const BackwardModel& model, CheckMode mode, int num_threads,
+void compute_gradients(const Case& c, const BackwardModel& model, const Check& check, int num_threads,
                        const reference::GradSinks& sinks) {
   static const std::vector<unsigned char> kNoNewKeys;
   const CaseInputs inputs(c, kNoNewKeys);
   const reference::Problem problem = problem_of(c);
   reference::differentiate(
-      problem, inputs, rows_to_compare(c, problem, mode), keys_to_compare(c, problem, mode),
+      problem, inputs, rows_to_compare(c, problem, check), keys_to_compare(c, problem, check),
       [&](const reference::RowFacts& row) { return model.pair_errors(row); }, num_threads, sinks);
 }
 
@@ -450,7 +450,7 @@ struct StoredGradients::Rows {
 StoredGradients::StoredGradients(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads)
     : rows_(std::make_unique<Rows>(c, numerics)) {
   compute_gradients(
-      rows_->item, rows_->model, mode, num_threads,
+      rows_->item, rows_->model, {mode, c.seed}, num_threads,
       {[this](const reference::QueryGrads& g) {
          const std::lock_guard lock(rows_->mutex);
          rows_->queries.push_back({copy_of(g.rows), copy_of(g.dq), copy_of(g.variance), copy_of(g.projection),
@@ -481,18 +481,20 @@ Verdict StoredGradients::judge(const HostOutputs& outputs) const {
   return judge.conclude();
 }
 
-Verdict verify_backward(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
-                        int num_threads) {
+Verdict verify_backward(const Case& c, const HostOutputs& outputs, const Numerics& numerics,
+                        const Check& check, int num_threads) {
+  const Check drawn(check.mode, seed_or_drawn(check.rows_seed));
   const auto begin = std::chrono::steady_clock::now();
   const BackwardModel model(c, numerics);
   BackwardJudge judge(c, outputs, model);
-  compute_gradients(c, model, mode, num_threads,
+  compute_gradients(c, model, drawn, num_threads,
                     {[&](const reference::QueryGrads& g) { judge.take(g); },
                      [&](const reference::KeyGrads& g) { judge.take(g); },
                      [&](std::span<const reference::RowId> rows, std::span<const reference::RowFacts> facts) {
                        judge.take_facts(rows, facts);
                      }});
   Verdict v = judge.conclude();
+  if (v.method == "sampled") v.rows_seed = drawn.rows_seed;
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
 }

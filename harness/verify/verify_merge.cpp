@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <numbers>
-#include <numeric>
+#include <random>
 
 #include "harness/values/values.h"
 #include "harness/verify/error_model.h"
@@ -222,21 +222,25 @@ class MergeJudge {
 
 }  // namespace
 
-Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode) {
+Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& numerics,
+                     const Check& check) {
   const auto begin = std::chrono::steady_clock::now();
   const CaseParams& p = c.params;
   const int64_t rows = merge_rows(p);
   const int64_t items = rows * p.num_heads_q;
   const int64_t elements = items * p.states * p.head_dim;
-  int64_t step = mode == CheckMode::kFull ? 1 : elements / kSampledElements + 1;
-  while (std::gcd(step, int64_t{p.num_heads_q}) != 1) ++step;  // so every head is sampled in turn
+  const int64_t one_in = check.mode == CheckMode::kFull ? 1 : elements / kSampledElements + 1;
+  const uint64_t seed = seed_or_drawn(check.rows_seed);
+  std::mt19937_64 draw(seed);
   MergeJudge judge(c, outputs, numerics);
   for (int64_t i = 0; i < items; ++i) {
-    judge.take(i / p.num_heads_q, static_cast<int>(i % p.num_heads_q), i % step == 0);
+    judge.take(i / p.num_heads_q, static_cast<int>(i % p.num_heads_q),
+               draw() % static_cast<uint64_t>(one_in) == 0);
   }
   Verdict v = judge.conclude();
   v.rows_total = items;
   v.method = v.rows == items ? "full" : "sampled";
+  if (v.method == "sampled") v.rows_seed = seed;
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
 }

@@ -108,6 +108,17 @@ TEST_F(TimedCheats, ForgedAndEditedAnswersAreErrorsOfTheirCases) {
   EXPECT_EQ(all.at("forks_in_launch").at("verdict"), "gained nothing");
 }
 
+TEST_F(TimedCheats, WhoeverKeepsResultsUntilAskedIsCaughtByItsOwnSamples) {
+  const Scratch scratch;
+  const Outcome o = run_cheats(scratch, {"kept_until_asked", "limits_memory"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const auto all = entries(scratch);
+  EXPECT_THAT(
+      all.at("kept_until_asked").at("reason"),
+      AllOf(StartsWith("it keeps results of earlier launches"), HasSubstr("the median of the samples")));
+  EXPECT_THAT(all.at("limits_memory").at("reason"), StartsWith("limits_memory: workspace_bytes wants "));
+}
+
 TEST_F(TimedCheats, HonestKernelsAreNotAccused) {
   const Scratch scratch;
   const Outcome o = run_cheats(

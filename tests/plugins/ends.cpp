@@ -5,10 +5,19 @@
 // whose pid goes to the file ATTNBENCH_TEST_PID), print (8 MB on both streams), steer (what a terminal
 // obeys), fork (the child goes on too), leak (a started program gets the descriptors), forge (writes a
 // worker's reply to descriptors 3 to 31), forge_all (to 3 to 1023) or forge_always (a thread does so all the
-// time); for numerics also less (P in bf16, sums in fp16). It happens only on head dimension 24, or for the
+// time), tell (prints its process), or it leaves something changed: round (rounds down), team (in OpenMP threads),
+// flush (to zero), umask, folder, threads (one more of OpenMP), signals, limit, ask (wants a workspace of 2^50 bytes);
+// for numerics also less (P in bf16, sums in fp16). It happens only on head dimension 24, or for the
 // number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8 after 400" such calls.
+#include <omp.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
 
+#include <cfenv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -25,6 +34,12 @@
 #include "kernels/examples/cpu/kernel.cpp"         // NOLINT(bugprone-suspicious-include)
 
 namespace attnbench::ends {
+
+#ifdef TOO
+constexpr const char* kName = "too";
+#else
+constexpr const char* kName = "example";
+#endif
 
 volatile int depth = 1;
 int overflow(volatile int* outer) {  // NOLINT(misc-no-recursion)
@@ -53,12 +68,40 @@ void leak() {
       "for f in /proc/self/fd/*; do case $(readlink $f) in pipe:*) echo \"pipe ${f##*/}\";; esac; done");
 }
 
+/// Leaves the thread or the process in another state.
+void change(const std::string& what) {
+  if (what == "round") std::fesetround(FE_DOWNWARD);
+  if (what == "team") {
+#pragma omp parallel
+    if (omp_get_thread_num() > 0) std::fesetround(FE_DOWNWARD);
+  }
+#ifdef __x86_64__
+  if (what == "flush") _mm_setcsr(_mm_getcsr() | 0x8000);
+#endif
+  if (what == "umask") umask(0777);
+  if (what == "folder") [[maybe_unused]]
+    const int failed = chdir("/");
+  if (what == "threads") omp_set_num_threads(omp_get_max_threads() + 1);
+  if (what == "signals") {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  }
+  rlimit limit{};
+  if (what == "limit" && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    --limit.rlim_cur;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+}
+
 void maybe_end(const char* call) {
   const char* told = std::getenv("ATTNBENCH_TEST_END");
   const std::string text = told == nullptr ? "" : told;
   const std::size_t space = text.find(' ');
   if (text.substr(0, space) != call) return;
   const std::string way = text.substr(space + 1);
+  change(way);
+  if (way == "tell") std::fprintf(stderr, "%s in process %d\n", kName, getpid());
   volatile int zero = 0;
   if (way == "segv") std::raise(SIGSEGV);
   if (way == "abort") std::abort();
@@ -106,7 +149,9 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext*) {
   maybe_end("workspace_bytes", op);
-  return 0;
+  const char* told = std::getenv("ATTNBENCH_TEST_END");
+  const bool asks = told != nullptr && std::strcmp(told, "workspace_bytes ask") == 0;
+  return asks && op->attention.head_dim == 24 ? std::size_t{1} << 50 : 0;
 }
 
 KernelStatus plan(const OpParams* op, const LaunchContext*, KernelMessage*) {
@@ -137,6 +182,7 @@ Tile tile(const OpParams* op) {
 const Kernel kAttention = [] {
   Kernel k = example::kAttention;
   k.summary = "clears the screen:\033[2J";
+  k.name = kName;
   k.supports = supports;
   k.workspace_bytes = workspace_bytes;
   k.plan = plan;

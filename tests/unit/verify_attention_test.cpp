@@ -89,7 +89,7 @@ float get(const HostOutputs& h, const Case& c, int64_t token, int head, int chan
                     (token * c.params.num_heads_q + head) * c.params.head_dim + channel);
 }
 
-Verdict judge(const Case& c, const HostOutputs& h, CheckMode mode = CheckMode::kFull) {
+Verdict judge(const Case& c, const HostOutputs& h, const Check& mode = CheckMode::kFull) {
   return verify_attention(c, h, kFp32Numerics, mode, 1);
 }
 
@@ -228,7 +228,7 @@ TEST(SampleRows, HoldsEndsHeadsAndNoRowTwice) {
   c.params.seqs.assign(20, {1000, 3000});
   c.params.seqs[7] = {1, 9};
   c.params.seqs[8] = {0, 9};
-  const auto rows = sample_rows(c);
+  const auto rows = sample_rows(c, 1);
   std::set<std::tuple<int, int, int>> unique;
   std::set<int> heads;
   std::vector<bool> first(20), last(20);
@@ -252,8 +252,8 @@ TEST(SampleRows, FewRowsAreDrawnByTheSeed) {
   c.params.seqs.assign(20, {1000, 3000});
   c.params.seqs[8] = {0, 9};
   std::set<std::tuple<int, int, int>> seen;
-  for (c.seed = 1; c.seed <= 200; ++c.seed) {
-    const auto rows = few_rows(c);
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const auto rows = few_rows(c, seed);
     EXPECT_GE(rows.size(), 8u);
     EXPECT_LE(rows.size(), 16u);
     std::set<std::pair<int, int>> groups;
@@ -267,16 +267,43 @@ TEST(SampleRows, FewRowsAreDrawnByTheSeed) {
   }
   EXPECT_GT(seen.size(), 2500u);
   c.params.seqs.assign(3, {0, 9});
-  EXPECT_TRUE(few_rows(c).empty());
+  EXPECT_TRUE(few_rows(c, 1).empty());
 }
 
-TEST(VerifyAttention, SampleCatchesAWrongLastRow) {
+Case dear_case() {
   Case c = make_case();
   c.params.seqs.assign(6, {700, 1400});
   c.params.num_heads_q = c.params.num_heads_kv = 4;
   c.params.head_dim = 128;
   c.params.causal = false;
-  ASSERT_GT(cost_of(c.params).flop, kCheapFlop);
+  EXPECT_GT(cost_of(c.params).flop, kCheapFlop);
+  return c;
+}
+
+TEST(VerifyAttention, NobodyKnowsTheRowsBeforeTheComparison) {
+  const Case c = dear_case();
+  HostOutputs h = right_outputs(c, problem_of(c));
+  const HostOutputs right = h;
+  std::fill(h.out.begin(), h.out.end(), 0);
+  for (const reference::RowId& r : sample_rows(c, 1)) {
+    const int64_t token = r.seq * 700 + r.pos;
+    for (int ch = 0; ch < 128; ++ch) set(h, c, token, r.head, ch, get(right, c, token, r.head, ch));
+  }
+  EXPECT_TRUE(judge(c, h, {CheckMode::kSampled, 1}).pass);
+  std::set<uint64_t> seeds;
+  for (int i = 0; i < 4; ++i) {
+    const Verdict v = judge(c, h, CheckMode::kSampled);
+    EXPECT_FALSE(v.pass);
+    EXPECT_EQ(judge(c, h, {CheckMode::kSampled, v.rows_seed}).reason, v.reason)
+        << "the seed repeats the rows";
+    seeds.insert(v.rows_seed);
+  }
+  EXPECT_EQ(seeds.size(), 4u);
+  EXPECT_EQ(judge(c, h).rows_seed, 0u) << "all rows: none are drawn";
+}
+
+TEST(VerifyAttention, SampleCatchesAWrongLastRow) {
+  const Case c = dear_case();
   HostOutputs h = right_outputs(c, problem_of(c));
   EXPECT_TRUE(judge(c, h, CheckMode::kSampled).pass);
   EXPECT_EQ(judge(c, h, CheckMode::kSampled).method, "sampled");

@@ -268,7 +268,7 @@ TEST(VerifyBackward, ASampleOfKeysHasEndsAndStaysInItsBudget) {
   Case c = gradient_case();
   const auto keys_of = [&](std::size_t seq, CheckMode mode) {
     std::vector<int> found;
-    for (const reference::KeyId& k : keys_to_compare(c, problem_of(c), mode)) {
+    for (const reference::KeyId& k : keys_to_compare(c, problem_of(c), {mode, 1})) {
       if (k.seq == static_cast<int>(seq)) found.push_back(k.pos);
     }
     return found;
