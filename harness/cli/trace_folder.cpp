@@ -71,7 +71,7 @@ int judge_captured_outputs(std::span<const Case> cases, CheckMode mode, bool qui
     if (!v || (v->pass && quiet)) continue;
     std::string text =
         fmt::format("{}: captured {}: {}", c.file,
-                    (v->numerics->waived & kNoLse) != 0 ? "out" : "out and lse", v->pass ? "right" : "wrong");
+                    (v->declared->waived & kNoLse) != 0 ? "out" : "out and lse", v->pass ? "right" : "wrong");
     if (!v->pass) {
       text = shorten_end(
           fmt::format("{} (attnbench check {} says more): {}", text, shell_word(c.file), v->reason), 500);
