@@ -100,7 +100,7 @@ TEST_F(CliExport, MistakesAreExplained) {
   EXPECT_THAT(error({"export", "{batch: [q1, q2]}", "-o", "x.safetensors"}),
               HasSubstr("2 cases are given, and a file holds one"));
   EXPECT_THAT(error({"export", "{op: kv_append, batch: q1s2}", "-o", "x.safetensors"}),
-              HasSubstr("its op is kv_append; attention is required"));
+              HasSubstr("its op is kv_append; attention or attention_backward is required"));
   EXPECT_THAT(error({"export", kCase, "-o", "x.safetensors", "--numerics", "p=fp8"}),
               HasSubstr("'fp8' is not a type of p"));
   ASSERT_EQ(run_export({}).exit_code, 0);
