@@ -317,8 +317,8 @@ TEST(Cover, HasEveryKeyAndEveryWord) {
     if (sweep.cover.strength != 2) continue;
     for (const Setting& s : sweep.fixed) {
       if (s.key == "op") seen["op"].insert(s.text);
-      // All other covers have rotary_cached: false; most vary kv_dtype.
-      if (s.key == "rotary_cached" || s.key == "kv_dtype") seen[s.key].insert(s.text);
+      // All other covers have rotary_cached: false; most vary kv_dtype and mask.
+      if (s.key == "rotary_cached" || s.key == "kv_dtype" || s.key == "mask") seen[s.key].insert(s.text);
     }
     for (const Axis& axis : sweep.axes) {
       for (const auto& point : axis.points) {
