@@ -224,6 +224,8 @@ PaddedOutputs cut_padding(const Case& c, HostOutputs padded) {
   }
   padded.out.resize(total * row_bytes);
   cut.outputs.out = std::move(padded.out);
+  cut.outputs.no_lse = padded.no_lse;
+  cut.outputs.inf_empty_lse = padded.inf_empty_lse;
   return cut;
 }
 
