@@ -8,7 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 namespace attnbench::cli {
@@ -55,15 +58,13 @@ FileKind kind_of_file(const fs::path& path) {
   char head[4] = {};
   if (fs::is_regular_file(path, ec)) std::ifstream(path, std::ios::binary).read(head, sizeof head);
   const std::string_view bytes(head, sizeof head);
-  return bytes == "\x7f"
-                  "ELF" ||
-                 bytes.starts_with("#!")
-             ? FileKind::kProgram
-             : FileKind::kUnknown;
+  return bytes == "\177ELF" || bytes.starts_with("#!") ? FileKind::kProgram : FileKind::kUnknown;
 }
 
-bool has_named(const CLI::App& command, const std::string& option) {
-  return command.get_option_no_throw(option) != nullptr;
+/// Whether the command has this option, or argument, and shows it.
+bool has_named(const CLI::App& command, const std::string& name) {
+  const CLI::Option* option = command.get_option_no_throw(name);
+  return option != nullptr && !option->get_group().empty();
 }
 
 /// What the file is, and where it goes.
@@ -133,7 +134,7 @@ std::string misplaced_file(const CLI::App& command) {
 
 void ignore_repro_options(const CLI::App& app, CLI::App& command) {
   for (const char* name : kReproOptions) {
-    if (has_named(command, name)) continue;
+    if (command.get_option_no_throw(name) != nullptr) continue;
     const bool flag = app.get_subcommand("run")->get_option(name)->get_expected_max() == 0;
     CLI::Option* option = flag ? command.add_flag(name) : command.add_option(name)->take_last();
     option->description(kIgnored)->group("");
