@@ -30,7 +30,7 @@ struct Program {
   std::vector<std::string> peers;         ///< --peers, names as given
   std::vector<std::string> peer_files;  ///< those that are installed; load_plugins adds them to plugin_files
   std::string python;                   ///< --python
-  std::size_t worker_opens = 0;  ///< worker only: the one of plugin_files that it opens; their number: none
+  std::vector<std::size_t> worker_opens;    ///< worker only: those of plugin_files that it opens
   std::vector<std::string> plugin_digests;  ///< worker only: of the files that its supervisor described
   std::vector<LoadedPlugin> plugins;
   std::vector<const Kernel*> table;  ///< storage of `kernels` if there are plug-ins

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <string_view>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/device_options.h"
@@ -21,22 +22,40 @@ namespace {
 /// Interval of the warnings about a case of --in-process that does not end, in seconds.
 constexpr int kHangSeconds = 60;
 
+/// Whether the plug-in has the merge_states kernel of the same name for a kernel of the file `plugin`.
+bool merges_for(const LoadedPlugin& merging, const std::string& plugin, const Program& program) {
+  return std::any_of(merging.kernels.begin(), merging.kernels.end(), [&](const Kernel* m) {
+    const auto same = [&](const Kernel* k) {
+      return std::string_view(k->name) == m->name && plugin_of(program, *k) == plugin;
+    };
+    return m->op == Op::kMergeStates && std::any_of(program.kernels.begin(), program.kernels.end(), same);
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> worker_command(const Program& program, const std::string& plugin,
                                         std::vector<std::string> more) {
-  const auto opened = std::find_if(program.plugins.begin(), program.plugins.end(),
-                                   [&](const LoadedPlugin& p) { return p.path == plugin; });
   more.push_back("--worker");
-  more.push_back(fmt::format("--worker-opens={}", opened - program.plugins.begin()));
-  for (const LoadedPlugin& p : program.plugins) more.push_back("--plugin-digest=" + p.digest);
+  bool python = false;
+  for (std::size_t i = 0; i < program.plugins.size(); ++i) {
+    const LoadedPlugin& p = program.plugins[i];
+    more.push_back("--plugin-digest=" + p.digest);
+    if (p.path != plugin && (plugin.empty() || !merges_for(p, plugin, program))) continue;
+    more.push_back(fmt::format("--worker-opens={}", i));
+    python = python || is_python(p.path);
+  }
   for (const std::string& word : peer_words(program)) more.push_back(word);
-  return words_again(program, more, is_python(plugin));
+  return words_again(program, more, python);
 }
 
 void add_worker_options(CLI::App& command, bool& worker, Program& program) {
   command.add_flag("--worker", worker)->group("");
-  command.add_option("--worker-opens", program.worker_opens)->group("");
+  command.add_option("--worker-opens", program.worker_opens)
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("");
   command.add_option("--plugin-digest", program.plugin_digests)
       ->expected(1)
       ->take_all()

@@ -12,8 +12,8 @@
 
 namespace attnbench::cli {
 
-/// The command line of a worker that opens this plug-in alone (empty: none): that of this process with the worker
-/// flag and `more` options.
+/// The command line of a worker that opens this plug-in (empty: none) and what merges the states of its kernels: that
+/// of this process with the worker flag and `more` options.
 std::vector<std::string> worker_command(const Program& program, const std::string& plugin,
                                         std::vector<std::string> more);
 

@@ -233,12 +233,7 @@ void add_run_options(CLI::App& command, FuzzFlags& f, Program& program) {
       ->check(number_in(0.001, 1e6));
   command.add_flag("--in-process", o.in_process,
                    "Run the cases in this process, for debuggers: a crash or a hang ends the run");
-  command.add_flag("--worker", o.worker)->group("");
-  command.add_option("--plugin-digest", program.plugin_digests)
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false)
-      ->group("");
+  add_worker_options(command, o.worker, program);
   command
       .add_option(
           "-o,--out", o.out,

@@ -34,7 +34,8 @@ void open_plugins(Program& program) {
   program.plugins.clear();
   const bool worker = !program.plugin_digests.empty();
   for (std::size_t i = 0; i < program.plugin_files.size(); ++i) {
-    if (worker && i != program.worker_opens) continue;
+    const auto& own = program.worker_opens;
+    if (worker && std::find(own.begin(), own.end(), i) == own.end()) continue;
     const std::string& file = program.plugin_files[i];
     try {
       program.plugins.push_back(is_python(file) ? load_python_plugin(file) : load_plugin(file));

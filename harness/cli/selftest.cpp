@@ -68,9 +68,8 @@ class Steps {
       return;
     }
     IsolatedOptions o;
-    o.worker_command = [&program](const Kernel* kernel) {
-      return worker_command(program, kernel != nullptr ? plugin_of(program, *kernel) : "", {});
-    };
+    o.worker_command = [&program](const std::string& plugin) { return worker_command(program, plugin, {}); };
+    o.plugin_of = [&program](const Kernel& kernel) { return plugin_of(program, kernel); };
     o.device = chosen_devices(flags.device, flags.quiet).front();
     o.threads = flags.threads;
     o.timeout_s = flags.timeout_s;

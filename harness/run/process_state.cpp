@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cfenv>
 #include <clocale>
 #include <filesystem>
 #include <vector>
@@ -21,10 +20,14 @@ namespace {
 
 #if defined(__x86_64__)
 constexpr uint64_t kSticky = 0x3f, kFlush = 0x8040, kTraps = 0x1f80;  ///< bits of MXCSR
+constexpr int kModeShift = 13;
+constexpr const char* kModes[] = {"to nearest", "downward", "upward", "towards zero"};
 #elif defined(__aarch64__)
 constexpr uint64_t kSticky = 0, kFlush = 1u << 24, kTraps = 0x9f00;  ///< bits of FPCR
+constexpr int kModeShift = 22;
+constexpr const char* kModes[] = {"to nearest", "upward", "downward", "towards zero"};
 #else
-constexpr uint64_t kSticky = 0, kFlush = 0, kTraps = 0;
+#error "the floating-point control of this processor is not known here"
 #endif
 
 /// "the rounding mode (downward), flush to zero".
@@ -33,11 +36,7 @@ void name_changes(const FloatControl& before, const FloatControl& now, const std
   const uint64_t other = before.vector ^ now.vector;
   const auto add = [&](const std::string& what) { changed.push_back(what + where); };
   if ((other & ~(kFlush | kTraps)) != 0) {
-    const int mode = std::fegetround();
-    add(fmt::format("the rounding mode (now {})", mode == FE_DOWNWARD     ? "downward"
-                                                  : mode == FE_UPWARD     ? "upward"
-                                                  : mode == FE_TOWARDZERO ? "towards zero"
-                                                                          : "to nearest"));
+    add(fmt::format("the rounding mode (now {})", kModes[now.vector >> kModeShift & 3]));
   }
   if ((other & kFlush) != 0) add("flush to zero");
   if ((other & kTraps) != 0) add("floating-point traps");

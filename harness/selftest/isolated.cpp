@@ -136,15 +136,17 @@ IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
   }
 }
 
-DeviceInfo IsolatedSteps::open() { return open(nullptr); }
+DeviceInfo IsolatedSteps::open() { return open(""); }
 
-DeviceInfo IsolatedSteps::open(const Kernel* kernel) {
+DeviceInfo IsolatedSteps::open(const std::string& plugin) {
   log_.clear();
-  command_ = options_.worker_command(kernel);
-  process_ = std::make_unique<WorkerProcess>(command_);
+  plugin_ = plugin;
+  process_ = std::make_unique<WorkerProcess>(options_.worker_command(plugin));
   process_->send({{"open", {{"device", options_.device}, {"threads", options_.threads}}}});
   const Answer a = wait_for_answer(std::max(kLeastStartSeconds, options_.timeout_s));
-  if (!a.message) throw DeviceError(a.failure, true);
+  if (!a.message)
+    throw DeviceError(a.failure + (plugin.empty() ? "" : "; it opens --plugin " + plugin + " when it starts"),
+                      true);
   if (const auto failed = a.message->find("failed"); failed != a.message->end()) {
     process_.reset();
     throw DeviceError(failed->get<std::string>(), false);
@@ -160,8 +162,9 @@ StepResult IsolatedSteps::run(const SelftestStep& step) {
                                   timeouts_, options_.timeout_s),
                       false);
   }
-  if (process_ && command_ != options_.worker_command(step.kernel)) end_worker();
-  if (!process_) open(step.kernel);
+  const std::string plugin = options_.plugin_of(*step.kernel);
+  if (plugin != plugin_) end_worker();
+  if (!process_) open(plugin);
   log_.clear();
   // If the worker has ended already, wait_for_answer sees it.
   process_->send({{"step",

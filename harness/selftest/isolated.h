@@ -23,12 +23,13 @@
 namespace attnbench {
 
 struct IsolatedOptions {
-  /// argv of a worker for this kernel, which opens its plug-in alone; null: any worker.
-  std::function<std::vector<std::string>(const Kernel*)> worker_command;
-  std::string device;                                 ///< "cpu", "cuda:0"
-  int threads = 0;                                    ///< host threads; 0: all
-  double timeout_s = 120;                             ///< of one step
-  std::function<void(std::string_view text)> output;  ///< gets what the worker and its kernels print
+  /// argv of a worker that opens this plug-in alone; empty: none, for built-in kernels.
+  std::function<std::vector<std::string>(const std::string& plugin)> worker_command;
+  std::function<std::string(const Kernel&)> plugin_of;  ///< empty: it is a built-in kernel
+  std::string device;                                   ///< "cpu", "cuda:0"
+  int threads = 0;                                      ///< host threads; 0: all
+  double timeout_s = 120;                               ///< of one step
+  std::function<void(std::string_view text)> output;    ///< gets what the worker and its kernels print
 };
 
 class IsolatedSteps {
@@ -56,11 +57,11 @@ class IsolatedSteps {
   void print_lines(std::size_t size);
 
   IsolatedOptions options_;
-  DeviceInfo open(const Kernel* kernel);
+  DeviceInfo open(const std::string& plugin);
   void end_worker();
 
   std::unique_ptr<WorkerProcess> process_;
-  std::vector<std::string> command_;  ///< of process_
+  std::string plugin_;  ///< that process_ opens
   int timeouts_ = 0;
   std::string device_name_;
   std::string log_;        ///< the end of what the worker printed during this step

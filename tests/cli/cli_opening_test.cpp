@@ -94,7 +94,8 @@ TEST(CliOpening, ACommandThatCallsKernelsIsAChildWhoseEndIsTold) {
 }
 
 TEST(CliOpening, AWorkerThatItEndsNamesIt) {
-  for (const auto& command : {run_words({}), std::vector<std::string>{"selftest", "--device", "cpu"}}) {
+  for (const auto& command :
+       {run_words({}), std::vector<std::string>{"selftest", "--device", "cpu", "--kernel", "example"}}) {
     const Scratch scratch;
     const Outcome o = run_ending(scratch, "loading leave", command);
     EXPECT_EQ(o.exit_code, 5) << o.err;

@@ -34,7 +34,7 @@ std::vector<json> run_beside_cpu(const std::string& how, const std::vector<std::
   args.insert(args.end(), more.begin(), more.end());
   const Outcome o = run_attnbench(scratch, args);
   unsetenv("ATTNBENCH_TEST_END");
-  EXPECT_EQ(o.exit_code, 1) << how << o.out << o.err;
+  EXPECT_EQ(o.exit_code, 5) << how << o.out << o.err;
   return read_records(scratch.dir() / "out");
 }
 

@@ -296,8 +296,7 @@ TEST(ReportConsole, TimesOfABusyMachineAreMarkedRowByRow) {
   EXPECT_THAT(printed({busy}), Not(HasSubstr("!")));
   Record one = busy;
   one.time->watch = {20, 0, 0};
-  EXPECT_THAT(printed({one, busy}),
-              AllOf(ContainsRegex("[0-9]\\^ "), HasSubstr("^ one copy of the tensors")));
+  EXPECT_THAT(printed({one, busy}), AllOf(HasSubstr(" us^ "), HasSubstr("^ one copy of the tensors")));
   one.time->watch.fresh_us = 1;
   EXPECT_THAT(printed({one}), Not(HasSubstr("^")));
   const std::size_t samples = busy.time->samples_us.size();
