@@ -141,7 +141,7 @@ void TimedLaunches::prepare(Copy& copy) {
   }
   w.poison_outputs();
   if (options_.timing.cache == CacheMode::kHot) {
-    const StateBefore before(StateBefore::Scope::kTeam);
+    const StateBefore before(StateBefore::Scope::kThread);
     copy.launch();
     device_.synchronize();
     copy.launcher->expect_restored(before);
@@ -151,9 +151,7 @@ void TimedLaunches::prepare(Copy& copy) {
 }
 
 Sample TimedLaunches::time(Copy& copy, const LaunchWatch* watch) {
-  // The threads of a GPU's host are left asleep: awake, they would disturb the next launch.
-  const bool cpu = device_.info().kind == DeviceKind::kCpu;
-  const StateBefore before(cpu ? StateBefore::Scope::kTeam : StateBefore::Scope::kThread);
+  const StateBefore before(StateBefore::Scope::kThread);
   RankExchange* exchange = copy.launcher->exchange();
   if (exchange) exchange->empty_caches(options_.timing.cache);
   Sample s = device_.time_launch(copy.launch, options_.timing.cache, watch);
@@ -319,6 +317,8 @@ void TimedLaunches::try_new_inputs(const TimeResult& time) {
 }
 
 void TimedLaunches::look_back(bool counted) {
+  // Once, because OpenMP's threads wake up for it.
+  copies_.front().launcher->expect_restored(StateBefore(StateBefore::Scope::kTeam));
   for (Copy& copy : copies_) {
     if (watches_) copy.workload->set_signs(plain_signs(work_.item->params));
     const bool was_counted = counted && (rotates_ || &copy == &copies_.front());

@@ -337,5 +337,26 @@ TEST_F(CliRun, MistakesOnTheCommandLineAreTwo) {
   expect({}, "no command given");
 }
 
+TEST(CliRun, RowsOfASampleAreDrawnAnewAndTheReproLineRepeatsThem) {
+  const Scratch scratch;
+  const auto check = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {
+        "run",      "--case", "{batch: q300s40k, heads: 2/1, head_dim: 128, mask: none}",
+        "--device", "cpu",    "--no-time",
+        "-q",       "--out",  "out"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome o = run_attnbench(scratch, args);
+    EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+    return read_records(scratch.dir() / "out").at(0);
+  };
+  const json first = check({}), other = check({});
+  const std::string seed = first["check"]["rows_seed"].dump();
+  EXPECT_NE(other["check"]["rows_seed"].dump(), seed);
+  EXPECT_THAT(first["repro"].get<std::string>(), HasSubstr(" --seed-order " + seed));
+  const json again = check({"--seed-order", seed});
+  for (const char* field : {"rows_seed", "rows", "max_z"})
+    EXPECT_EQ(again["check"][field], first["check"][field]);
+}
+
 }  // namespace
 }  // namespace attnbench::testing
