@@ -122,8 +122,9 @@ std::string misplaced_file(const CLI::App& command) {
         continue;  // the name of a kernel
       const FileKind kind = kind_of_file(file);
       if (kind == FileKind::kUnknown || kind == takes) continue;
-      if (kind == FileKind::kSource && takes == FileKind::kPlugin)
-        continue;  // --plugin itself has more to say
+      // --plugin itself has more to say about these.
+      const bool program = kind == FileKind::kProgram && !has_named(command, "--against");
+      if (takes == FileKind::kPlugin && (kind == FileKind::kSource || program)) continue;
       const bool dashed = name[0] == '-';
       return fmt::format("{}{}{}: {}", dashed ? name : "", dashed ? " " : "", file,
                          place_of_file(command, file, name));
