@@ -18,6 +18,7 @@
 #include "harness/record/text.h"
 #include "harness/report/console.h"
 #include "harness/session/memory_check.h"
+#include "harness/verify/declared_types.h"
 #include "harness/verify/made_up.h"
 
 namespace attnbench::cli {

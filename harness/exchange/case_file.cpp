@@ -18,6 +18,7 @@
 #include "harness/record/json.h"
 #include "harness/record/text.h"
 #include "harness/run/numerics_bounds.h"
+#include "harness/verify/declared_types.h"
 
 namespace attnbench {
 namespace {

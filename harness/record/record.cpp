@@ -1,6 +1,7 @@
 #include "harness/record/record.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include "attnbench_version.h"
