@@ -102,7 +102,8 @@ std::string StateBefore::restored() const {
     restore();
   };
   look(umask_now() != umask_, "umask", [&] { umask(umask_); });
-  look(omp_get_max_threads() != team_, "the number of OpenMP threads", [&] { omp_set_num_threads(team_); });
+  if (omp_get_max_threads() != team_)
+    omp_set_num_threads(team_);  // libraries do so: no verdict depends on it
   look(locale_ != std::setlocale(LC_ALL, nullptr), "the locale",
        [&] { std::setlocale(LC_ALL, locale_.c_str()); });
   look(folder_now() != folder_, "the working folder", [&] {

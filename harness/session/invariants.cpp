@@ -18,7 +18,6 @@ namespace {
 using Outcome = InvariantResult::Outcome;
 
 constexpr uint64_t kOtherPlaces = 0x5eed;
-constexpr int32_t kLeadRows = 3;
 constexpr int32_t kMostSplits = 64;
 
 /// What a message says of each invariant. harness/verify/invariants.md has the details.
@@ -131,10 +130,9 @@ class Invariants {
     }
   }
 
-  Verdict judged(const Case& c, const HostOutputs& outputs, const Check& check) {
-    return noted(verify_launch(c, outputs, launcher_.numerics(), check, 0));
+  Verdict judged(const Case& c, const HostOutputs& o) {
+    return noted(verify_launch(c, o, launcher_.numerics(), options_.check, 0));
   }
-  Verdict judged(const Case& c, const HostOutputs& outputs) { return judged(c, outputs, options_.check); }
   /// Keeps the seed of rows that were wrong, for the repro line.
   Verdict noted(Verdict v) {
     if (!v.pass && v.rows_seed != 0) verdict_.rows_seed = v.rows_seed;
@@ -197,14 +195,13 @@ class Invariants {
 
   /// Where an invariant is broken, says whether the case's own launch gives other results, too, when it is repeated.
   void look_for_race() {
-    constexpr int kMore = 4;
     if (verdict_.pass || !launch_was_right_) return;
     options_.begins("repeat");
-    for (int i = 0; i < kMore; ++i) {
+    for (int i = 0; i < 4; ++i) {
       launch_again();
       const HostOutputs again = launcher_.outputs(workload_);
-      if (!first_difference(base_, outputs_, again)) continue;
-      if (!deterministic() && judged(base_, again).pass) continue;
+      if (!first_difference(base_, outputs_, again) || (!deterministic() && judged(base_, again).pass))
+        continue;
       verdict_.clues.push_back(
           fmt::format("the launch of the case itself gives other numbers when it is repeated: {}", kARace));
       return;
@@ -275,7 +272,7 @@ class Invariants {
   void lead_rows() {
     if (p_.dropout > 0) return;  // the dropout mask depends on row numbers
     Variant v{base_, {}};
-    v.layout.lead_rows = kLeadRows;
+    v.layout.lead_rows = 3;
     compare("lead_rows", v, deterministic());
   }
 
@@ -336,9 +333,9 @@ class Invariants {
       return;  // such a path merges parts already
     if (p_.append || p_.dropout > 0 || p_.probs || p_.e4m3_out || p_.rotary_cached) return;
     if (outputs_.no_lse) return add("merge", Outcome::kSkipped, "the kernel gives no LSE");
-    if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone || p_.attention_chunk > 0)
+    if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone || p_.attention_chunk > 0 ||
+        has_gaps(p_) || p_.causal.top_left)
       return;
-    if (has_gaps(p_) || p_.causal.top_left) return;
     Variant head{base_, {}};
     Variant tail{base_, {}};
     head.item.params.causal = false;  // all queries come after the prefix
@@ -359,7 +356,7 @@ class Invariants {
     if (!b) return;
     Check check = options_.check;
     if (check.mode != CheckMode::kFull) check.mode = CheckMode::kSampleOnly;
-    const Verdict v = judged(base_, merged(base_, *a, *b), check);
+    const Verdict v = noted(verify_launch(base_, merged(base_, *a, *b), launcher_.numerics(), check, 0));
     add("merge", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
   }
 
@@ -374,8 +371,7 @@ class Invariants {
       parts.item.params.num_splits = n;
       const auto other = launch("num_splits", parts);
       if (!other) return;
-      const HostOutputs laid = laid_over(base_, outputs_, parts.item, *other, parts.layout.seq_ids);
-      const Verdict v = judged(base_, laid);
+      const Verdict v = judged(base_, laid_over(base_, outputs_, parts.item, *other, parts.layout.seq_ids));
       if (!v.pass) return add("num_splits", Outcome::kBroken, fmt::format("{} parts: {}", n, v.reason));
     }
     add("num_splits", Outcome::kHeld);
@@ -403,8 +399,7 @@ class Invariants {
       s->q -= s->q / 3;
       if (s != longest) s->k = std::max({s->k - s->k / 3, p_.shared_tokens(), std::min(s->q, s->k)});
     }
-    if (seqs == p_.seqs) return std::nullopt;
-    return c;
+    return seqs == p_.seqs ? std::nullopt : std::optional(c);
   }
 
   /// Launches again as engines replay a graph that was captured at the largest sizes: lengths, tables and

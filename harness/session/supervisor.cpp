@@ -190,7 +190,8 @@ void Supervisor::start_failed(Slot& slot, const std::string& why, bool died) {
   stop_worker(slot);
   slot.parked.clear();  // they may hold what it lacks: memory, or a GPU that one process may use at a time
   slot.died = died;
-  slot.why_not = why + (slot.plugin.empty() ? "" : "; it opens --plugin " + slot.plugin + " when it starts");
+  slot.why_not = why;
+  if (died && !slot.plugin.empty()) slot.why_not += "; it opens --plugin " + slot.plugin + " when it starts";
   slot.not_before = Clock::now() + kPause;
   if (++slot.failed_starts >= kMostFailedStarts) slot.state = State::kGivenUp;
 }

@@ -337,7 +337,7 @@ TEST_F(CliRun, MistakesOnTheCommandLineAreTwo) {
   expect({}, "no command given");
 }
 
-TEST(CliRun, RowsOfASampleAreDrawnAnewAndTheReproLineRepeatsThem) {
+TEST(CliSample, RowsOfASampleAreDrawnAnewAndTheReproLineRepeatsThem) {
   const Scratch scratch;
   const auto check = [&](const std::vector<std::string>& more) {
     std::vector<std::string> args = {

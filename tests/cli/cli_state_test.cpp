@@ -56,7 +56,6 @@ TEST(CliState, WhatAKernelChangesIsItsErrorAndNoOtherKernels) {
            std::pair("flush", "flush to zero"),
            std::pair("umask", "umask"),
            std::pair("folder", "the working folder"),
-           std::pair("threads", "the number of OpenMP threads"),
            std::pair("signals", "the mask of signals"),
            std::pair("limit", "a limit of the process (setrlimit)"),
        }) {

@@ -6,7 +6,7 @@
 // obeys), fork (the child goes on too), leak (a started program gets the descriptors), forge (writes a
 // worker's reply to descriptors 3 to 31), forge_all (to 3 to 1023) or forge_always (a thread does so all the
 // time), tell (prints its process), or it leaves something changed: round (rounds down), team (in OpenMP threads),
-// flush (to zero), umask, folder, threads (one more of OpenMP), signals, limit, ask (wants a workspace of 2^50 bytes);
+// flush (to zero), umask, folder, signals, limit, ask (wants a workspace of 2^50 bytes);
 // for numerics also less (P in bf16, sums in fp16). It happens only on head dimension 24, or for the
 // number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8 after 400" such calls.
 #include <omp.h>
@@ -81,7 +81,6 @@ void change(const std::string& what) {
   if (what == "umask") umask(0777);
   if (what == "folder") [[maybe_unused]]
     const int failed = chdir("/");
-  if (what == "threads") omp_set_num_threads(omp_get_max_threads() + 1);
   if (what == "signals") {
     sigset_t all;
     sigfillset(&all);
