@@ -199,9 +199,8 @@ class Invariants {
     options_.begins("repeat");
     for (int i = 0; i < 4; ++i) {
       launch_again();
-      const HostOutputs again = launcher_.outputs(workload_);
-      if (!first_difference(base_, outputs_, again) || (!deterministic() && judged(base_, again).pass))
-        continue;
+      const HostOutputs o = launcher_.outputs(workload_);
+      if (!first_difference(base_, outputs_, o) || (!deterministic() && judged(base_, o).pass)) continue;
       verdict_.clues.push_back(
           fmt::format("the launch of the case itself gives other numbers when it is repeated: {}", kARace));
       return;
