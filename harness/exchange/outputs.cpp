@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 
+#include "harness/config/captured.h"
 #include "harness/exchange/npy.h"
 #include "harness/record/text.h"
 #include "harness/verify/clues.h"
