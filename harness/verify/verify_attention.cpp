@@ -12,6 +12,7 @@
 #include "harness/cases/seen_keys.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/check_cache.h"
+#include "harness/verify/copy_of.h"
 #include "harness/verify/error_model.h"
 #include "harness/verify/made_up.h"
 #include "harness/verify/row_findings.h"
@@ -448,14 +449,11 @@ StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
   rows_->item = c;
   compute_rows(
       c, CaseInputs(c, kNoneStored), {mode, c.seed}, num_threads, [this](const reference::RowBlock& b) {
-        const auto copy = [](auto span) {
-          return std::vector<std::remove_const_t<typename decltype(span)::element_type>>(span.begin(),
-                                                                                         span.end());
-        };
         const std::lock_guard lock(rows_->mutex);
-        rows_->blocks.push_back({copy(b.rows), copy(b.o), copy(b.a2), copy(b.v2), copy(b.vv), copy(b.mean),
-                                 copy(b.lse), copy(b.w2), copy(b.w4), copy(b.p_max), copy(b.score_abs),
-                                 copy(b.dot_norm), copy(b.keys), copy(b.probs), b.key_begin, b.key_count});
+        rows_->blocks.push_back({copy_of(b.rows), copy_of(b.o), copy_of(b.a2), copy_of(b.v2), copy_of(b.vv),
+                                 copy_of(b.mean), copy_of(b.lse), copy_of(b.w2), copy_of(b.w4),
+                                 copy_of(b.p_max), copy_of(b.score_abs), copy_of(b.dot_norm), copy_of(b.keys),
+                                 copy_of(b.probs), b.key_begin, b.key_count});
       });
 }
 

@@ -10,6 +10,7 @@
 #include "harness/cases/visible_keys.h"
 #include "harness/verify/backward_model.h"
 #include "harness/verify/case_inputs.h"
+#include "harness/verify/copy_of.h"
 #include "harness/verify/made_up.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/verify.h"
@@ -418,11 +419,6 @@ void compute_gradients(const Case& c, const BackwardModel& model, const Check& c
   reference::differentiate(
       problem, inputs, rows_to_compare(c, problem, check), keys_to_compare(c, problem, check),
       [&](const reference::RowFacts& row) { return model.pair_errors(row); }, num_threads, sinks);
-}
-
-template <class T>
-std::vector<T> copy_of(std::span<const T> from) {
-  return {from.begin(), from.end()};
 }
 
 }  // namespace
