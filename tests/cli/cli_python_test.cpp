@@ -71,7 +71,7 @@ TEST_F(CliPython, OutputsMayBeReturned) {
   EXPECT_EQ(records["no_lse"]["check"]["numerics"]["no_lse"], true);
   EXPECT_EQ(records["no_lse"]["check"]["lse_max_z"], 0);
   EXPECT_THAT(o.out, HasSubstr("no_lse"));
-  EXPECT_THAT(o.out, HasSubstr("acc fp32, p fp32, no LSE"));
+  EXPECT_THAT(o.out, HasSubstr("acc fp32, p fp32, exp_rel_err 2^-22, no LSE"));
 
   const std::map<std::string, std::string> errors = {
       {"wrong_shape", "launch failed: wrong_shape returned O of shape \\(.*, .*\\); \\(.*, 2, 8\\) required"},
