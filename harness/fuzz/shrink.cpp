@@ -58,6 +58,7 @@ std::vector<std::string> smaller_window(std::string_view text) {
 std::vector<std::string> smaller(const std::string& key, const std::string& value) {
   if (key == "heads") return smaller_heads(value);
   if (key == "window") return smaller_window(value);
+  if (value == "causal_top_left") return {"causal"};
   std::vector<std::string> out;
   if (const auto n = integer(value)) {
     if (key == "head_dim" && *n > 64) out.push_back("64");  // most kernels take 64

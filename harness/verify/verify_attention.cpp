@@ -174,8 +174,7 @@ class Judge {
       if (t.mean.rejected()) mean_rejected_ = true;
       if (has_one_key(m)) {
         const double* o = block.o.data() + r * static_cast<std::size_t>(d);
-        t.one_key.try_emplace(digest_of(o),
-                              Totals::Slope{row_weight * xx, row_weight * xy, row_weight * mean_xy});
+        t.one_key.insert({digest_of(o), {row_weight * xx, row_weight * xy, row_weight * mean_xy}});
       } else {
         t.sxx += row_weight * xx;
         t.sxy += row_weight * xy;

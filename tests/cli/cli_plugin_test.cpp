@@ -262,8 +262,8 @@ TEST(CliPlugin, ResumeAndMergeTakeTheSameBuildOnly) {
 
 TEST(CliPlugin, AWorkerTakesNoOtherBuild) {
   const Scratch scratch;
-  const Outcome o =
-      run_attnbench(scratch, {"run", "--worker", "--plugin", plugin("example"), "--plugin-digest", "0123"});
+  const Outcome o = run_attnbench(scratch, {"run", "--worker", "--plugin", plugin("example"),
+                                            "--plugin-digest", "0123", "--worker-opens", "0"});
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("built anew while the run went on"));
 }

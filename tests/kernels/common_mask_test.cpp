@@ -28,7 +28,7 @@ TEST(CommonMask, RangesMatchTheDefinition) {
         for (const int32_t left : {-1, 0, 1, 3, 100, kMax}) {
           for (const int32_t right : {-1, 0, 2, 100, kMax}) {
             p.causal = causal;
-            p.features = causal == 2 ? kTopLeft : 0;
+            p.features = causal == 2 ? uint64_t{kTopLeft} : 0;
             p.window_left = left;
             p.window_right = right;
             for (int32_t i = 0; i < q_len; ++i) {
@@ -91,7 +91,7 @@ TEST(CommonMask, ChunksMatchTheDefinition) {
 TEST(CommonMask, RowsThatSeeATileOfKeys) {
   AttentionBackwardParams p{};
   for (const int32_t causal : {0, 1, 2}) {  // 2: from the top left
-    p.features = causal == 2 ? kTopLeft : 0;
+    p.features = causal == 2 ? uint64_t{kTopLeft} : 0;
     for (const int32_t left : {-1, 0, 3, kMax}) {
       for (const int32_t right : {-1, 0, 2, kMax}) {
         for (const int32_t q_len : {1, 6, 15}) {

@@ -235,21 +235,21 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
   }
   result.w4 = carried > 0 ? static_cast<double>(squares / (carried * carried)) : 0.0;
   for (int c = 0; c < p.value_dim(); ++c) {
-    long double o = 0, a2 = 0, v2 = 0, vv = 0, sum = 0;
+    long double o = 0, a2 = 0, v2 = 0, vv = 0, v_sum = 0;
     std::vector<long double> v;
     for (int j : seen) v.push_back(values.at(Tensor::kV, id.seq, kv_head, j, c));
     for (size_t i = 0; i < v.size(); ++i) o += weight[i] * v[i];
     for (size_t i = 0; i < v.size(); ++i) {
       a2 += weight[i] * weight[i] * v[i] * v[i];
       vv += v[i] * v[i];
-      sum += v[i];
+      v_sum += v[i];
       v2 += (weight[i] * v[i] - score[i] * o) * (weight[i] * v[i] - score[i] * o);
     }
     result.o[c] = static_cast<double>(o);
     result.a2[c] = static_cast<double>(a2);
     result.v2[c] = static_cast<double>(v2);
     result.vv[c] = static_cast<double>(vv);
-    result.mean[c] = static_cast<double>(sum / static_cast<long double>(v.size()));
+    result.mean[c] = static_cast<double>(v_sum / static_cast<long double>(v.size()));
   }
   return result;
 }
