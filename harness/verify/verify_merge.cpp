@@ -11,6 +11,7 @@
 #include "harness/values/values.h"
 #include "harness/verify/error_model.h"
 #include "harness/verify/made_up.h"
+#include "harness/verify/sample.h"
 #include "harness/verify/stored_out.h"
 #include "harness/verify/verify.h"
 #include "harness/workload/merge_inputs.h"
