@@ -42,14 +42,22 @@ int write_plots(const ReportCommand& c, const std::vector<ResultSet>& sets) {
 }
 
 int report(const ReportCommand& c) {
+  const std::string ending = fs::path(c.out).extension().string();
+  if (c.format == "svg" && ending == ".svg")
+    throw UsageError(fmt::format("-o {}: several plots are written; name a folder", c.out));
+  if (c.format == "html" && ending == ".svg")
+    throw UsageError(fmt::format("-o {}: the page is HTML; --format svg -o FOLDER writes plots", c.out));
+  for (const char* other : {".csv", ".json", ".md", ".xml"}) {
+    if (c.format == "html" && ending == other)
+      throw UsageError(fmt::format(
+          "-o {}: the page is HTML; attnbench run, with the command of the run and --resume DIR --format {}, writes it",
+          c.out, ending == ".xml" ? "junit" : ending.substr(1)));
+  }
   if (c.format == "html" && !page_available()) {
     throw UsageError(
-        "built without Chart.js, which the HTML report needs: install libjs-chart.js (apt), configure and "
-        "build "
+        "built without Chart.js, which the HTML report needs: install libjs-chart.js (apt), configure and build "
         "again; --format svg works without");
   }
-  if (c.format == "svg" && fs::path(c.out).extension() == ".svg")
-    throw UsageError(fmt::format("-o {}: several plots are written; name a folder", c.out));
   if (c.format == "svg" && !c.baseline.empty()) throw UsageError("--baseline goes into the HTML report only");
   std::vector<ResultSet> sets;
   std::optional<ResultSet> base;

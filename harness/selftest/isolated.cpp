@@ -151,7 +151,7 @@ DeviceInfo IsolatedSteps::open(const std::string& plugin) {
     process_.reset();
     throw DeviceError(failed->get<std::string>(), false);
   }
-  const DeviceInfo info = device_from_json(a.message->at("ready").at("device"));
+  DeviceInfo info = device_from_json(a.message->at("ready").at("device"));
   device_name_ = info.name;
   return info;
 }

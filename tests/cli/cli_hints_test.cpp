@@ -64,6 +64,9 @@ const Hint kHints[] = {
     {"compare  --gpu  1", "attnbench run, list, kernels, gate, profile, selftest and fuzz have --device"},
     {"export  --case  {batch: q4}  --output  x.safetensors", "--out PATH does that"},
     {"compare  --no-time", "unknown option '--no-time'; attnbench run and gate have it"},
+    {"report  base.json  -o  x.csv",
+     "the page is HTML; attnbench run, with the command of the run and --resume DIR"},
+    {"report  base.json  -o  x.svg", "the page is HTML; --format svg -o FOLDER writes plots"},
     {"report  base.json  --format  csv", "--resume DIR --format csv,md,junit, writes those without running"},
     {"fuzz  --iterations  5", "--cases N does that"},
     // Commands and cases.
