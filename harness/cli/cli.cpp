@@ -80,7 +80,7 @@ constexpr OtherOption kOtherOptions[] = {
      "--cases N does that"},
     {"--benchmark_min_time", "--min-time", "--min-time S does that"},
     {"-k -m --match --only --select --include --pattern --benchmark_filter", "--filter",
-     "--filter REGEX chooses cases"},
+     "--filter REGEX chooses cases, --kernel NAME kernels"},
     {"-c --config --cfg -f --file --sweep --yaml --benchmark --suite", "--case",
      "CONFIG needs no option: attnbench COMMAND mine.yaml"},
     {"-l --list --list-cases --list-tests --collect-only --benchmark_list_tests", "",
