@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles by itself each C++ file that a change concerns, and runs clang-tidy with .clang-tidy on those that it
-# changes. The exit code is 1 if either has findings.
+# Runs clang-tidy with .clang-tidy on each C++ file that a change touches, and compiles by itself each other file that
+# the change concerns. The exit code is 1 if either has findings.
 #
 #   ./scripts/lint.sh [BASE]    what changed since the merge base with BASE (default: attnbench_changed of
 #                               scripts/setup.sh), and what is not committed
@@ -42,11 +42,11 @@ else
   done
 fi
 
-# Prints one command a line for those of the listed files that are compiled: headers are not by themselves.
+# Prints one command a line for the files that a change concerns and that clang-tidy, below, does not compile.
 commands() {
-  python3 - 3<<<"$concerned" <<'PYTHON'
+  python3 - 3<<<"$concerned" 4<<<"$changed" <<'PYTHON'
 import json, os, shlex
-wanted = set(open(3).read().split())
+wanted = set(open(3).read().split()) - set(open(4).read().split())
 for row in json.load(open("build/lint/compile_commands.json")):
     if os.path.relpath(row["file"]) in wanted:
         print(f"cd {shlex.quote(row['directory'])} && {row['command']} -fsyntax-only -w")
@@ -57,7 +57,7 @@ if ! tr '\n' '\0' <build/lint/commands | xargs -0 -r -n 1 -P "$(nproc)" sh -c; t
   attnbench_say "a file does not compile by itself (see above): add the #include that it lacks"
   exit 1
 fi
-attnbench_say "$(wc -l <build/lint/commands) files compile by themselves"
+attnbench_say "$(wc -l <build/lint/commands) files that did not change compile by themselves"
 
 files=()
 while IFS= read -r file; do

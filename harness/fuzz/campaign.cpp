@@ -19,7 +19,12 @@ constexpr int kRepeats = 3;
 /// Cases that fail like a known finding are shrunk this often, because they may have another defect.
 constexpr int64_t kAlikeShrunk = 3;
 
-bool is_failure(Status s) { return s != Status::kPass && s != Status::kSkip; }
+/// Whether the record says nothing about the kernel: it refuses the case, or zeros would pass whatever it computes.
+bool says_nothing(const Record& r) {
+  return r.status == Status::kSkip || (r.status == Status::kUndecided && r.check->tells_nothing);
+}
+
+bool is_failure(const Record& r) { return r.status != Status::kPass && !says_nothing(r); }
 
 /// Whether the draft sets every key that the smallest case of a finding sets; numbers and sizes may differ.
 bool has_keys_of(const Draft& draft, const Draft& smallest) {
@@ -129,7 +134,7 @@ class Campaign {
 
   void count(const Drawn& drawn, const Record& record) {
     FuzzTally& tally = result_.kernels[drawn.kernel];
-    const bool taken = record.status != Status::kSkip;
+    const bool taken = !says_nothing(record);
     generators_[drawn.kernel].learn(drawn.item, taken);
     if (!taken) {
       ++tally.skipped;
@@ -141,7 +146,7 @@ class Campaign {
     ++tally.ran;
     tally.invariants += record.index % kInvariantsEvery == 0;
     for (std::string& f : Generator::features_of(drawn.item)) tally.features.insert(std::move(f));
-    if (!is_failure(record.status)) return;
+    if (!is_failure(record)) return;
     ++tally.failed;
     look_into(drawn, record);
   }
@@ -205,7 +210,7 @@ class Campaign {
       const auto again = run_again(smallest, finding.kernel, invariants);
       if (!again) return;
       ++finding.run_again;
-      finding.failed_again += is_failure(again->status);
+      finding.failed_again += is_failure(*again);
     }
   }
 
@@ -271,7 +276,8 @@ int FuzzResult::exit_code() const {
     if (t.failed > 0) code = worse_exit_code(code, 1);
   }
   for (const Finding& f : findings) {
-    if (f.record.status != Status::kFail) code = worse_exit_code(code, 5);
+    if (f.record.status != Status::kFail && f.record.status != Status::kUndecided)
+      code = worse_exit_code(code, 5);
   }
   return ran() > 0 ? code : worse_exit_code(code, 6);
 }

@@ -31,6 +31,7 @@ Json check_to_json(const Verdict& v) {
   j["failed_by"] = v.failed_by;
   j["clues"] = v.clues;
   j["accepts"] = v.accepts;
+  if (v.tells_nothing) j["tells_nothing"] = true;
   j["method"] = v.method;
   j["rows"] = v.rows;
   j["rows_total"] = v.rows_total;

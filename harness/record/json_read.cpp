@@ -97,6 +97,7 @@ Verdict check_from_json(const Json& j) {
   get(j, "failed_by", v.failed_by);
   get(j, "clues", v.clues);
   if (j.contains("accepts")) get(j, "accepts", v.accepts);
+  v.tells_nothing = j.contains("tells_nothing");
   const Json& invariants = member(j, "invariants");
   if (!invariants.is_array()) wrong("invariants", "a list");
   for (const Json& i : invariants) v.invariants.push_back(invariant_from_json(i));

@@ -8,12 +8,12 @@
 namespace attnbench {
 
 std::string undecided_reason(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics,
-                             CheckMode mode, const Verdict& verdict) {
+                             CheckMode mode, Verdict& verdict) {
   constexpr Numerics kUsual{DType::kFp32, DType::kFp32, 0x1p-22};
-  const bool by_any = !verify(workload, outputs, kUsual, {mode, verdict.rows_seed}).accepts.empty();
+  verdict.tells_nothing = !verify(workload, outputs, kUsual, {mode, verdict.rows_seed}).accepts.empty();
   return fmt::format(
       "{} would pass, too: {}", fmt::join(verdict.accepts, " and "),
-      by_any
+      verdict.tells_nothing
           ? "the values of the case cannot tell them from the right answer, whatever the arithmetic; judge the kernel "
             "by other data, other lengths or more rows"
           : fmt::format(

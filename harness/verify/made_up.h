@@ -52,8 +52,9 @@ class MadeUp {
 };
 
 /// Why a verdict that no detector spoke against is undecided: which made-up answers it accepts (Verdict::accepts), and
-/// whether the declared arithmetic or the case is the cause. Compares once more, by float32 arithmetic.
+/// whether the declared arithmetic or the case is the cause (Verdict::tells_nothing is set). Compares once more, by
+/// float32 arithmetic.
 std::string undecided_reason(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics,
-                             CheckMode mode, const Verdict& verdict);
+                             CheckMode mode, Verdict& verdict);
 
 }  // namespace attnbench

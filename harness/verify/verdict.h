@@ -118,6 +118,7 @@ struct Verdict {
   /// Made-up answers that the limits accept, too: "zeros", "the mean of the visible values" (made_up.h). A verdict that
   /// passes and accepts one is undecided.
   std::vector<std::string> accepts;
+  bool tells_nothing = false;               ///< it accepts one whatever the arithmetic: the case cannot tell
   std::optional<Declared> declared;         ///< by the kernel; nullopt: the op is judged without
   std::string outputs_digest;               ///< digest of all output bytes, 16 hexadecimal digits
   double reference_s = 0;                   ///< seconds the reference took

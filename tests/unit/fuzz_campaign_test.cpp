@@ -51,6 +51,7 @@ Outcome outcome_of(const std::vector<const Kernel*>& kernels, const Behaviour& b
                       r.reason);
         if (r.reason.starts_with("clue")) r.check->clues = {"1 row is wrong", "looks like: no mask (1 row)"};
       }
+      if (r.status == Status::kUndecided) r.check.emplace().tells_nothing = r.reason.starts_with("the case");
       out.ids.push_back(r.item.id);
       records.push_back(std::move(r));
     }
@@ -229,6 +230,24 @@ TEST(FuzzCampaign, SkippedCasesAreNotCountedAmongThoseToRun) {
   EXPECT_NEAR(static_cast<double>(o.result.skipped()), 200, 2);
   EXPECT_FALSE(o.result.gave_up);
   EXPECT_THAT(fuzz_summary(cases(100), o.result), Not(HasSubstr("ended before")));
+}
+
+TEST(FuzzCampaign, ACaseThatTellsNothingIsSkippedAndTooCoarseArithmeticIsAFinding) {
+  const auto says = [](const char* reason) {
+    return outcome_of(
+        {&kAttentionKernel},
+        [&](const WorkItem& w) {
+          return std::pair{w.item->params.sinks ? Status::kUndecided : Status::kPass, std::string(reason)};
+        },
+        cases(100));
+  };
+  const Outcome by_case = says("the case cannot tell"), by_arithmetic = says("the arithmetic is too coarse");
+  EXPECT_TRUE(by_case.found.empty());
+  EXPECT_GT(by_case.result.skipped(), 0);
+  EXPECT_EQ(by_case.result.ran(), 100);
+  EXPECT_EQ(by_case.result.exit_code(), 0);
+  EXPECT_EQ(by_arithmetic.found.size(), 1u);
+  EXPECT_EQ(by_arithmetic.result.exit_code(), 1);
 }
 
 TEST(FuzzCampaign, EndsAndSaysSoWhereNearlyAllIsSkipped) {

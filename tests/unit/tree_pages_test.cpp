@@ -92,7 +92,7 @@ std::vector<std::string> broken_links(const std::string& file, const std::string
     const bool exists = std::filesystem::exists(target);
     const bool found =
         exists && (hash == link.npos || anchors_of(tree::read(target)).count(link.substr(hash + 1)));
-    if (!found) out.push_back(file + ": " + link);
+    if (!found) out.push_back(std::string(file).append(": ").append(link));
   }
   return out;
 }
