@@ -187,7 +187,7 @@ class Judge {
       if (outputs_.no_lse) continue;
       const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(m.lse) : 0;  // by download_outputs
       const double lse_z = std::abs(lse(token, id.head) - m.lse) / std::hypot(model_.sigma_lse(m), converted);
-      note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ, m.lse});
+      note(t.worst_lse, {id.seq, id.pos, id.head, lse_z, kMaxZ, m.lse});
     }
     const std::lock_guard lock(mutex_);
     merge(t);
@@ -357,7 +357,9 @@ class Judge {
     return outputs_.probs.data() + (head * total_q_ + token) * longest_k_;
   }
 
-  static void note(std::optional<Totals::Place>& worst, const Totals::Place& place) {
+  /// NaN is the worst, whichever thread meets it first.
+  static void note(std::optional<Totals::Place>& worst, Totals::Place place) {
+    if (std::isnan(place.figure)) place.figure = INFINITY;
     if (!worst || !(place.figure / place.limit <= worst->figure / worst->limit)) worst = place;
   }
 

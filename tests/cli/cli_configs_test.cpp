@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "tests/cli/pins.h"
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
@@ -80,10 +81,20 @@ TEST_P(ConfigIsCorrect, OnTheCpu) {
   ASSERT_EQ(setenv("OMP_WAIT_POLICY", "passive", 1), 0);
   const Scratch scratch;
   std::vector<std::string> more = {"--shard", GetParam().shard};
+  more.insert(more.end(), {"--seed-order", "1"});  // the same rows are compared each time
   if (GetParam().kernel != nullptr) more.insert(more.end(), {"--kernel", GetParam().kernel});
   const auto records = verify_on_cpu(scratch, std::string("configs/") + GetParam().file, more);
   EXPECT_GE(records.size(), GetParam().least);
-  for (const json& r : records) EXPECT_EQ(r["status"], "pass") << r["id"] << r["reason"];
+  std::vector<std::string> lines;
+  double sum = 0;
+  for (const json& r : records) {
+    EXPECT_EQ(r["status"], "pass") << r["id"] << r["reason"];
+    lines.push_back(r["id"].get<std::string>() + " " + r["status"].get<std::string>());
+    if (!r.contains("check")) continue;
+    for (const char* key : {"max_z", "rms_z", "lse_max_z"})
+      sum += r["check"][key].is_number() ? r["check"][key].get<double>() : 0;
+  }
+  expect_pinned(std::string(GetParam().file) + ":" + GetParam().shard, lines, sum);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -97,7 +108,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Share{.file = "semantics.yaml", .shard = "1/3", .least = 400},
                       Share{.file = "semantics.yaml", .shard = "2/3", .least = 400},
                       Share{.file = "semantics.yaml", .shard = "3/3", .least = 400},
-                      Share{.file = "semantics_ops.yaml", .least = 200}));
+                      Share{.file = "semantics_ops.yaml", .least = 200},
+                      Share{.file = "semantics_backward.yaml", .least = 100}));
 
 TEST(Configs, QuickstartIsShort) {
   const Scratch scratch;

@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "tests/cli/pins.h"
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
@@ -129,8 +130,8 @@ const Hint kHints[] = {
 
 class CliHints : public ::testing::TestWithParam<Hint> {};
 
-TEST_P(CliHints, NameTheMend) {
-  const Scratch scratch;
+/// Runs a line of kHints or kWrong among the files that they name.
+Outcome outcome_of(const Scratch& scratch, std::string line) {
   scratch.write("model.yaml", "name: m\nsweeps: [{batch: q4}]\n");
   scratch.write("base.json", "{}");
   scratch.write("old.so", "");
@@ -140,12 +141,17 @@ TEST_P(CliHints, NameTheMend) {
   scratch.write("sub/other.yaml", "");
   scratch.write("runs/results.json", "{}");
   std::vector<std::string> words;
-  for (std::string rest = GetParam().line; !rest.empty();) {
-    const std::size_t end = std::min(rest.find("  "), rest.size());
-    words.push_back(rest.substr(0, end));
-    rest.erase(0, end + 2);
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find("  "), line.size());
+    words.push_back(line.substr(0, end));
+    line.erase(0, end + 2);
   }
-  const Outcome o = run_attnbench(scratch, words);
+  return run_attnbench(scratch, words);
+}
+
+TEST_P(CliHints, NameTheMend) {
+  const Scratch scratch;
+  const Outcome o = outcome_of(scratch, GetParam().line);
   EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr(GetParam().says));
   std::istringstream lines(o.err);
@@ -154,6 +160,54 @@ TEST_P(CliHints, NameTheMend) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, CliHints, ::testing::ValuesIn(kHints));
+
+/// Wrong in other ways; each line is pinned, those of kHints too.
+constexpr const char* kWrong[] = {
+    "run",
+    "run  nofile.yaml",
+    "run  sub/other.yaml",
+    "run  model.yaml  --filter  nope  --device  cpu",
+    "run  model.yaml  --case  nope",
+    "run  model.yaml  --shard  3/2",
+    "run  model.yaml  --timeout  -1",
+    "run  model.yaml  --format  pdf",
+    "run  --case  {batch: q4, heads: 3/2}",
+    "run  --case  {batch: q4, head_dim: 0}",
+    "run  --case  {batch: q4, mask: diagonal}",
+    "run  --case  {batch: q4s2, mask: causal}",
+    "run  --case  {batch: [q4",
+    "run  --case  {op: attend, batch: q4}",
+    "run  --resume  nofolder",
+    "list  model.yaml  --set  nokey=1",
+    "compare  base.json",
+    "compare  base.json  nofile.json",
+    "gate  model.yaml",
+    "merge  runs",
+    "report  nofile.json",
+    "selftest  --device  cpu  --filter  ^nope$",
+    "fuzz  --device  cpu  --minutes  -1",
+    "export  --case  {batch: q4}",
+    "serve-sim  nofile.yaml",
+    "trace  nofile.csv",
+    "profile  nofile.yaml",
+};
+
+TEST(CliHintsThatWork, WrongInputsAreToldAsBefore) {
+  std::vector<std::string> pinned;
+  const auto pin = [&](const char* line) {
+    const Scratch scratch;
+    const Outcome o = outcome_of(scratch, line);
+    EXPECT_NE(o.exit_code, 0) << line;
+    std::string first = o.err.substr(0, o.err.find('\n'));
+    for (std::size_t at; (at = first.find(scratch.dir().string())) != first.npos;)
+      first.replace(at, scratch.dir().string().size(), "SCRATCH");
+    pinned.push_back(std::to_string(o.exit_code) + " | " + line + " | " + first);
+  };
+  for (const Hint& hint : kHints) pin(hint.line);
+  for (const char* line : kWrong) pin(line);
+  EXPECT_GE(pinned.size(), 100u);
+  expect_pinned("wrong_inputs", pinned);
+}
 
 TEST(CliHintsThatWork, SetTakesAListWithoutBrackets) {
   const Scratch scratch;

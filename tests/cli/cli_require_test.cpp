@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-const std::string kPlugin = ATTNBENCH_PLUGIN_DIR "/ends.so";
+const std::string kEndsPlugin = ATTNBENCH_PLUGIN_DIR "/ends.so";
 
 class CliRequire : public ::testing::Test {
  protected:
@@ -25,8 +25,8 @@ class CliRequire : public ::testing::Test {
   Outcome command(const std::string& name, const std::vector<std::string>& more) {
     const std::string sweep =
         scratch_.write("s.yaml", "name: s\nsweeps: [{batch: q5, heads: 2, head_dim: [8, 24, 300]}]\n");
-    std::vector<std::string> args = {name,    sweep,      "--device", "cpu", "--no-time", "--plugin",
-                                     kPlugin, "--kernel", "example",  "-q",  "--out",     "out"};
+    std::vector<std::string> args = {name,        sweep,      "--device", "cpu", "--no-time", "--plugin",
+                                     kEndsPlugin, "--kernel", "example",  "-q",  "--out",     "out"};
     args.insert(args.end(), more.begin(), more.end());
     return run_attnbench(scratch_, args);
   }
@@ -60,25 +60,25 @@ TEST_F(CliRequire, MistakesAreUsageErrors) {
   };
   says("run", {"--require", "acc=fp64"}, "--require: acc=fp64: 'fp64' is not a type of acc: give fp32, fp16");
   says("run", {"--require", "acc=fp32,q=fp32"}, "--require: 'q=fp32' is not known: give acc=TYPE");
-  says("gate", {"--require", "q", "--against-plugin", kPlugin}, "--require: 'q' is not known");
+  says("gate", {"--require", "q", "--against-plugin", kEndsPlugin}, "--require: 'q' is not known");
   const Outcome off = run_attnbench(scratch_, {"run", "--case", "{batch: q5}", "--device", "cpu", "--check",
                                                "off", "--require", "acc=fp32"});
   EXPECT_EQ(off.exit_code, 2);
   EXPECT_THAT(off.err, HasSubstr("--require is part of the check, which is off"));
-  says("gate", {"--min-coverage", "101", "--against-plugin", kPlugin}, "--min-coverage");
+  says("gate", {"--min-coverage", "101", "--against-plugin", kEndsPlugin}, "--min-coverage");
   says("gate", {"--min-coverage", "95", "--baseline", "b.json", "--update-baseline"},
        "--min-coverage judges a comparison, and --update-baseline makes none");
 }
 
 TEST_F(CliRequire, AGateAsksItOfTheRuns) {
-  const Outcome o = command("gate", {"--require", "acc=fp32", "--against-plugin", kPlugin});
+  const Outcome o = command("gate", {"--require", "acc=fp32", "--against-plugin", kEndsPlugin});
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("sums in fp16, and --require asks for acc=fp32"));
-  EXPECT_EQ(command("gate", {"--require", "acc=fp16", "--against-plugin", kPlugin}).exit_code, 0);
+  EXPECT_EQ(command("gate", {"--require", "acc=fp16", "--against-plugin", kEndsPlugin}).exit_code, 0);
 }
 
 TEST_F(CliRequire, TooLittleCoverageFailsAGate) {
-  const Outcome low = command("gate", {"--min-coverage", "95", "--against-plugin", kPlugin});
+  const Outcome low = command("gate", {"--min-coverage", "95", "--against-plugin", kEndsPlugin});
   EXPECT_EQ(low.exit_code, 1) << low.out << low.err;
   EXPECT_THAT(
       low.out,
@@ -87,7 +87,7 @@ TEST_F(CliRequire, TooLittleCoverageFailsAGate) {
                     "were skipped for: example: head_dim 1..256 required, given 300\n"),
           EndsWith(
               "no case incorrect or missing, but 1 kernel ran too few cases (--min-coverage); exit code 1\n")));
-  const Outcome enough = command("gate", {"--min-coverage", "66", "--against-plugin", kPlugin});
+  const Outcome enough = command("gate", {"--min-coverage", "66", "--against-plugin", kEndsPlugin});
   EXPECT_EQ(enough.exit_code, 0) << enough.out << enough.err;
 }
 
