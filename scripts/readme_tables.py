@@ -234,8 +234,7 @@ def gate_trust_load(*files):
 
 
 SPREAD_LABELS = {"paged16-nhd-shuffled/bf16/h4-1/d128/causal/16q1s1k": "decode, block_size 16",
-                 "paged64-nhd-shuffled/bf16/h4-1/d128/causal/16q1s1k": "decode, block_size 64", "packed/bf16/h4-1/d128/causal/2q256": "prefill",
-                 "paged16-nhd-shuffled/bf16/h4-1/d128/causal/q128s512_15q1s512": "mixed"}
+                 "packed/bf16/h4-1/d128/causal/2q256": "prefill"}
 
 
 def run_spread(data):
@@ -353,7 +352,7 @@ def instances(text):
 VERDICTS = ["h100/smoke.csv", "cpu/smoke.csv", "h100-checks/semantics.csv", "h100-checks/large.csv"]
 GATE_CI = {"h100-checks/gate_ci_same.json": "against the baseline just made, of 16 runs", "h100-checks/gate_ci_same_again.json": "the same once more",
            "h100-checks/gate_ci_slow.json": "`slow_5_percent` against `slow_0_percent`", "h100-checks/gate_ci_wrong.json": "`scale_0_1_percent`, verified"}
-GATES = [f"{where}/gate_trust{which}.json" for where, which in (("h100-checks", ""), ("cpu", ""), ("cpu", "_slow"), ("cpu", "_turns"))]
+GATES = [f"{where}/gate_trust{which}.json" for where, which in (("h100-checks", ""), ("h100-checks", "_near"), ("cpu", ""), ("cpu", "_slow"), ("cpu", "_turns"))]
 FUZZ = ["h100-checks/fuzz_ten_minutes.json", "h100-checks/fuzz.json"]
 
 TABLES = {
@@ -386,7 +385,6 @@ TABLES = {
     "harness_cost": (["cpu/harness_cost.json", "h100-checks/harness_cost.json"], harness_cost), "verdicts": (VERDICTS, verdicts),
     "serving_cost": (["cpu/serving_cost.json"], lambda data: table(*peers_tables.serving_cost(data, demand))),
     "gate_trust": (GATES, lambda *files: gate_trust.table(files)),
-    "gate_trust_near": (["h100-checks/gate_trust_near.json"], lambda *files: gate_trust.table(files)),
     "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
     "run_spread": (["cpu/run_spread.json"], run_spread),
     "gate_ci": (list(GATE_CI), gate_ci),
