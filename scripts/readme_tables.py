@@ -218,14 +218,6 @@ def verdicts(*texts):
     return table(["file", "made by", "runs right", "wrong"], "llr", rows)
 
 
-def gate_ci(*files):
-    rows = []
-    for (name, what), data in zip(GATE_CI.items(), files):
-        verdict = ", ".join(f"{n} {v}" for v, n in data["counts"].items())
-        rows.append([f"{what} (`{name}`)", str(data["exit_code"]), verdict])
-    return table(["gate", "exit code", "cases"], "lrl", rows)
-
-
 def gate_trust_load(*files):
     for tally in (t for data in files for t in data["loads"]):
         demand(tally["wrong"] == 0, "a verdict names the wrong direction")
@@ -350,8 +342,6 @@ def instances(text):
 # --- Which table is made of which files ----------------------------------------------------------------------
 
 VERDICTS = ["h100/smoke.csv", "cpu/smoke.csv", "h100-checks/semantics.csv", "h100-checks/large.csv"]
-GATE_CI = {"h100-checks/gate_ci_same.json": "against the baseline just made, of 16 runs", "h100-checks/gate_ci_same_again.json": "the same once more",
-           "h100-checks/gate_ci_slow.json": "`slow_5_percent` against `slow_0_percent`", "h100-checks/gate_ci_wrong.json": "`scale_0_1_percent`, verified"}
 GATES = [f"{where}/gate_trust{which}.json" for where, which in (("h100-checks", ""), ("h100-checks", "_near"), ("cpu", ""), ("cpu", "_slow"), ("cpu", "_turns"))]
 FUZZ = ["h100-checks/fuzz_ten_minutes.json", "h100-checks/fuzz.json"]
 
@@ -387,7 +377,6 @@ TABLES = {
     "gate_trust": (GATES, lambda *files: gate_trust.table(files)),
     "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
     "run_spread": (["cpu/run_spread.json"], run_spread),
-    "gate_ci": (list(GATE_CI), gate_ci),
     "fuzz": (FUZZ, fuzz),
     **{f"instances_{k}": ([f"kernels/cuda/{k}/instances.def"], instances) for k in ("sm90_decode", "sm90_prefill", "sm90_mixed", "sm90_mla")},
     "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.table),
