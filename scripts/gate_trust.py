@@ -147,15 +147,17 @@ def count_directions(tally, seconds, compare_file):
 
 
 def load_table(files):
-    """Markdown of results made with --load."""
-    lines = ["| device | sweep | busy processes | gates | wrong | inconclusive | right | cases wrong | cases inconclusive | cases right | s per gate | against |",
-             "|---|---|--:|---|--:|--:|--:|--:|--:|--:|--:|---|"]
+    """Markdown of results made with --load: for each kind of gate, the cases that are wrong, inconclusive and right."""
+    lines = []
     for data in files:
-        for t in data["loads"]:
-            than = "" if t["kind"] == "equal" else f" ({1 + data['slower_by_percent'] / 100:g} times)"
-            lines.append(f"| {data['device']['model']} | {data['config']} | {t['busy_processes']} | {t['gates']} {t['kind']}{than} "
-                         f"| {t['wrong']} | {t['inconclusive']} | {t['right']} | {t['cases_wrong']} | {t['cases_inconclusive']} "
-                         f"| {t['cases_right']} | {t['seconds_per_gate']:.1f} | {data['mode']}, {data['min_effect_percent']:g} % |")
+        times = f"{1 + data['slower_by_percent'] / 100:g} times"
+        head = [f"{kind}{'' if kind == 'equal' else ' (' + times + ')'}" for kind in KINDS]
+        lines = lines or ["| device | sweep | busy processes | gates | " + " | ".join(head) + " | against |", "|---|---|--:|--:|" + "---|" * (len(KINDS) + 1)]
+        for load in dict.fromkeys(t["busy_processes"] for t in data["loads"]):
+            of = {t["kind"]: t for t in data["loads"] if t["busy_processes"] == load}
+            cells = [f"{t['cases_wrong']} / {t['cases_inconclusive']} / {t['cases_right']}" for t in (of[kind] for kind in KINDS)]
+            lines.append(f"| {data['device']['model']} | {data['config']} | {load} | {sum(t['gates'] for t in of.values())} | {' | '.join(cells)} "
+                         f"| {data['mode']}, {data['min_effect_percent']:g} % |")
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ struct Pace {
 std::optional<Pace> pace_between(const LoadedResult& base, const LoadedResult& fresh);
 
 /// Ratio up to which two handover times (the wait of threads for each other) count as equal. On two cores of
-/// a virtual machine they are four times as long in one minute as in the next (results/gate.md).
+/// a virtual machine they are four times as long in one minute as in the next (harness/compare/README.md).
 inline constexpr double kSameHandover = 1.5;
 
 enum class LikeRuns {

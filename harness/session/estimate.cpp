@@ -35,7 +35,7 @@ constexpr double kWatchedFills = 3;
 constexpr double kLeastOfHost = 0.5, kMostOfHost = 3.0;
 
 /// What a case costs beside its tensors, launches and reference: the table "What the harness itself costs" of
-/// harness/README.md.
+/// tests/README.md.
 constexpr double overhead_s(DeviceKind kind) { return kind == DeviceKind::kCuda ? 0.004 : 0.013; }
 
 /// One launch, from the fastest kernel of the device to the slowest of this program.

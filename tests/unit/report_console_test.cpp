@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
+#include "harness/record/json_read.h"
 #include "harness/record/text.h"
 #include "harness/report/summary.h"
 #include "tests/unit/record_fixtures.h"
+#include "tests/unit/tree_files.h"
 
 namespace attnbench {
 namespace {
@@ -339,6 +342,34 @@ TEST(ReportConsole, MarkedTimesAreSaid) {
       time_marks(std::vector{quiet, hot, bound}),
       "times that are marked: 1 throttled (sw_power_cap), 1 with host-bound samples, 1 near the time of an "
       "empty launch");
+}
+
+/// scripts/readme_tables.py writes that table. Here its rows are read back, and their records printed.
+TEST(ReportConsole, TheTableOfTheReadmeIsWhatItPrints) {
+  const std::string page = tree::read(tree::root() / "README.md");
+  const std::string begin = "<!-- figures: quickstart -->\n```\n$ attnbench run quickstart\n";
+  const std::size_t from = page.find(begin) + begin.size(), to = page.find("```\n<!-- end -->", from);
+  ASSERT_TRUE(from > begin.size() && to != page.npos);
+  const std::string shown = page.substr(from, to - from);
+  const auto results =
+      nlohmann::ordered_json::parse(tree::read(tree::root() / "results/baselines/h100/quickstart.json"));
+  std::vector<Record> records;
+  std::string id, status, kernel;
+  for (const std::string& line : lines_of(shown)) {
+    if (line[0] != ' ') id = line;
+    if (id.empty() || line[0] != ' ') continue;
+    std::istringstream(line) >> status >> kernel;
+    const auto& all = results.at("benchmarks");
+    const auto entry = std::find_if(all.begin(), all.end(), [&](const auto& e) {
+      return e["attnbench"]["id"] == id && e["attnbench"]["kernel"] == kernel;
+    });
+    ASSERT_TRUE(entry != all.end()) << id << " " << kernel;
+    Case item;
+    item.id = id;
+    item.seed = entry->at("attnbench").at("seed");
+    records.push_back(record_from_json(*entry, item));
+  }
+  EXPECT_EQ(printed(records, {.width = 100}).substr(0, shown.size()), shown);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Who may include whom (README of each folder). This finds a stage that bypasses others, and a reference that
+// Who may include whom (harness/README.md). This finds a stage that bypasses others, and a reference that
 // shares code with the kernels it judges, even if they would link.
 #include <gtest/gtest.h>
 
