@@ -143,6 +143,7 @@ TEST(RecordJson, ThePageOfTheFieldsHasEachOfThem) {
   passed.check->invariants = {{"repeat", InvariantResult::Outcome::kHeld, ""}};
   passed.check->refusal = Refusal{"unsupported", "supports", "no"};
   passed.time->clocks = summarise(std::vector<ClockReading>{{1755, 2619, 650, 50, {}}});
+  passed.check->tells_nothing = true;
   passed.time->watch.launches = 1;
   passed.time->ranks.resize(1);
   passed.counters = CounterReading{};
