@@ -20,7 +20,7 @@ using Outcome = InvariantResult::Outcome;
 constexpr uint64_t kOtherPlaces = 0x5eed;
 constexpr int32_t kMostSplits = 64;
 
-/// What a message says of each invariant. harness/verify/invariants.md has the details.
+/// What a message says of each invariant. harness/verify/README.md has the details.
 constexpr std::pair<const char*, const char*> kWords[] = {
     {"repeat", "the same launch again"},
     {"page_shuffle", "pages or cache rows in other places"},
@@ -86,7 +86,7 @@ class Invariants {
     twice_d_out();
   }
 
-  /// For kv_append and merge_states.
+  /// For kv_append, kv_move and merge_states.
   void check_other_op() {
     if (const auto v = judged_with_padded_strides()) {
       add("strides", v->pass ? Outcome::kHeld : Outcome::kBroken, v->reason);

@@ -1,7 +1,7 @@
 // Invariants: relaunches of the same problem that must give the same result.
 //
 // Values are a pure function of logical coordinates, so a variant is the case in another layout.
-// harness/verify/invariants.md lists which invariants hold bit for bit and which within the tolerance.
+// harness/verify/README.md lists which invariants hold bit for bit and which within the tolerance.
 #pragma once
 
 #include <functional>

@@ -132,7 +132,7 @@ TEST(Keys, EveryFeatureOfAKernelHasAKeyThatNeedsIt) {
 }
 
 TEST(Keys, ThePageOfServersHasTheirTable) {
-  std::ifstream file(ATTNBENCH_SOURCE_DIR "/configs/serving.md");
+  std::ifstream file(ATTNBENCH_SOURCE_DIR "/harness/serving/README.md");
   std::stringstream page;
   page << file.rdbuf();
   const std::string table = "<!-- serving keys -->\n" + serving_markdown() + "<!-- end -->";

@@ -39,9 +39,9 @@ TEST(ExitCode, WorstWinsInItsOrder) {
 
 /// The page and the messages name the same invariants.
 TEST(Invariants, EachHasWordsAndALineOnThePage) {
-  const std::string page = tree::read(tree::root() / "harness/verify/invariants.md");
+  const std::string page = tree::read(tree::root() / "harness/verify/README.md");
   const std::regex row("\n\\| `([a-z_]+)` \\|");
-  const std::size_t begin = page.find("## What is launched"), end = page.find("\n## ", begin + 1);
+  const std::size_t begin = page.find("## Invariants"), end = page.find("\n## ", begin + 1);
   const std::string table = page.substr(begin, end - begin);
   std::vector<std::string> names;
   for (std::sregex_iterator i(table.begin(), table.end(), row), last; i != last; ++i) {
