@@ -115,13 +115,6 @@ def door(compared):
          f"{100 * r['lo'] - 100:+.2f} .. {100 * r['hi'] - 100:+.2f}"] for r in compared["rows"]]
 
 
-def triton(results):
-    """The cases that the examples took."""
-    return ["kernel", "case", "us", "TFLOP/s", "GB/s"], "llr", [
-        [f"`{a['kernel']}`", f"`{a['id'].split('/', 1)[1]}`", f"{a['time']['median_us']:.1f}", f"{a['tflops']:.1f}", f"{a['gbs']:.0f}"]
-        for a in results if a["status"] == "pass"]
-
-
 #: Tables of replayed servers, of chunks and of latent caches, and their files.
 SERVING_FILES = {"serving": ["h100-checks/serving", "h100-checks/serving_more", "h100-checks/serving_earlier"],
                  "serving_layout": ["h100-checks/serving_layout", "h100-checks/serving_earlier"], "serving_append": ["h100-checks/serving_more"],

@@ -7,10 +7,9 @@ hand.
     ./scripts/readme_tables.py selftest ...     # these tables alone, by the NAME below
 
 A table stands between the lines <!-- figures: NAME --> and <!-- end --> of a .md file. For each name, TABLES
-has the files of results/baselines (or tables of kernels/) from which it is made, and the function that makes
-it. The results must also meet some demands (a bar, a verdict, the size of results/). A table whose results do
-not is left as it is and named; the others are written, and the exit code is 1. Needs Python 3 and its standard
-library only.
+has the files of results/baselines from which it is made, and the function that makes it. The results must also
+meet some demands (a bar, a verdict, the size of results/). A table whose results do not is left as it is and
+named; the others are written, and the exit code is 1. Needs Python 3 and its standard library only.
 """
 import argparse
 import csv
@@ -335,14 +334,6 @@ def decode_on_both(h100, h200):
     return f"H100:\n\n{make_table(h100)}\n\nH200:\n\n{make_table(h200)}"
 
 
-def instances(text):
-    """A row for each row of an instances.def, in its own words."""
-    rows = re.findall(r"^INSTANCE\((\w+), (.+)\)$", text, re.M)
-    shapes = [dict(re.findall(r"\.(\w+) = (?:Use::)?(\w+)", shape)) for _, shape in rows]
-    columns = list(dict.fromkeys(key for shape in shapes for key in shape))
-    return table(["instance", *columns], "ll", [[f"`{name}`", *(shape.get(c, "") for c in columns)] for (name, _), shape in zip(rows, shapes)])
-
-
 # --- Which table is made of which files ----------------------------------------------------------------------
 
 VERDICTS = ["h100/smoke.csv", "cpu/smoke.csv", "h100-checks/semantics.csv", "h100-checks/large.csv"]
@@ -365,8 +356,6 @@ TABLES = {
                                                        three_of_each(*(f"{APPEND}-kv_{to}/{{}}" for to in ("e4m3/h8/d128", "e4m3-per_token/h8/d128/neox", "int8/h8/d128/neox"))), [("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
     "merge": (["h100/decode.json"], kernels(["states", "us", "GB/s", "%SOL"], three_of_each("merge_states/bf16/h32/d128/{}/4q2k"), [("2, fp32", "2xfp32"), ("8, fp32", "8xfp32"), ("2, bf16", "2xbf16"), ("8, bf16", "8xbf16")], "cuda_merge")),
     "peers": ([f"h100-checks/{name}.json" for name in ("peers_fa4", "peers_more", "peers")], peers),
-    "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged", "cute")],
-               lambda *files: table(*peers_tables.triton([a for data in files for a in entries(data).values()]))),
     **{k: ([f"{f}.json" for f in files], lambda *data, make=getattr(peers_tables, k): table(*make(*data))) for k, files in peers_tables.SERVING_FILES.items()},
     "door": (["h100-checks/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
@@ -386,7 +375,6 @@ TABLES = {
     "run_spread": (["cpu/run_spread.json"], run_spread),
     "gate_ci": (list(GATE_CI), gate_ci),
     "fuzz": (FUZZ, fuzz),
-    **{f"instances_{k}": ([f"kernels/cuda/{k}/instances.def"], instances) for k in ("sm90_decode", "sm90_prefill", "sm90_mixed", "sm90_mla")},
     "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.table),
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
     "mutants": (["cpu/mutants.json"], mutants),
@@ -404,7 +392,7 @@ BLOCK = re.compile(r"<!-- figures: (\S+) -->\n(.*?)<!-- end -->", re.S)
 
 def place(name):
     """The path of a file of TABLES, from the root of the tree."""
-    return name if name.startswith("kernels/") else f"results/baselines/{name}"
+    return f"results/baselines/{name}"
 
 
 def load(name):
