@@ -113,6 +113,8 @@ RATES += [("tflops", p + PREFILL) for p in (P64, P16, P256)]
 RATES_HEAD = ["D 128 causal", "full", "D 64 causal", "full", "D 256 causal", "full", "D 128 causal, pages of 64", "of 16", "of 256"]
 LENGTHS = [("32 x 512", "32q512"), ("16 x 1024", "16q1k"), ("8 x 2048", "8q2k"), ("4 x 4096", "4q4k"), ("2 x 8192", "2q8k"), ("1 x 16384", "q16k")]
 STEPS = [("1 x 1k", "q1s1k"), ("1 x 8k", "q1s8k"), ("1 x 32k", "q1s32k"), ("8 x 4k", "8q1s4k"), ("32 x 1k", "32q1s1k"), ("32 x 8k", "32q1s8k"), ("128 x 8k", "128q1s8k")]
+EIGHT_BITS_HEAD = ["batch x context", *(f"{t}page {n}" for t in ("bf16, ", "e4m3, ", "int8, ") for n in (16, 64))]
+EIGHT_BITS_STEPS = [STEPS[1], *STEPS[4:]]
 FOUR, EIGHT = ("32 x 8k, 4 query tokens", "32q4s8k"), ("32 x 8k, 8 query tokens", "32q8s8k")
 MIXED_STEPS = [
     ("2,048 tokens over 8,192 keys, 63 decodes at 4,096", "q2ks8k_63q1s4k"), ("the chunk alone", "q2ks8k"), ("the decodes alone", "63q1s4k"),
@@ -327,11 +329,14 @@ def fuzz(*files):
     return table(["file", "revision", "minutes", "ran", "with invariants", "refused", "failed"], "llr", rows)
 
 
-def decode_on_both(h100, h200):
-    """configs/perf_decode.yaml on two GPUs: bf16, e4m3 and int8, pages of 16 and of 64."""
-    head = ["batch x context", *(f"{t}page {n}" for t in ("bf16, ", "e4m3, ", "int8, ") for n in (16, 64))]
-    make_table = kernels(head, EIGHT_BITS, [STEPS[1], *STEPS[4:]], "sm90_decode")
-    return f"H100:\n\n{make_table(h100)}\n\nH200:\n\n{make_table(h200)}"
+def on_both(head, columns, rows, on_h200, kernel):
+    """A table of an H100's cases, and below them of some on an H200."""
+
+    def make(h100, h200):
+        below = kernels(head, columns, [(f"H200: {label}", batch) for label, batch in on_h200], kernel)(h200)
+        return "\n".join([kernels(head, columns, rows, kernel)(h100), *below.split("\n")[2:]])
+
+    return make
 
 
 # --- Which table is made of which files ----------------------------------------------------------------------
@@ -346,9 +351,9 @@ TABLES = {
     "quickstart": (["h100/quickstart.json", "cpu/quickstart.json"], quickstart),
     "prefill": (["h100/prefill.json"], kernels(["lengths", *RATES_HEAD], RATES, LENGTHS, "sm90_prefill")),
     "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES], BY_PAGE, [*STEPS, FOUR, EIGHT], "sm90_decode")),
-    "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], decode_on_both),
+    "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], on_both(EIGHT_BITS_HEAD, EIGHT_BITS, EIGHT_BITS_STEPS, EIGHT_BITS_STEPS, "sm90_decode")),
     "decode_append": (["h100/decode.json"], kernels(["batch x context, appending", *PAGES[:2]], [("us", p + ROTATED) for p in (P16, P64)], [s for s in STEPS if s[1] != "q1s32k"], "sm90_decode")),
-    **{name: ([f"{gpu}/mixed.json"], kernels(["step", *PAGES], BY_PAGE, steps, "sm90_mixed")) for name, gpu, steps in (("mixed", "h100", MIXED_STEPS), ("mixed_h200", "h200-checks", MIXED_STEPS[:5]))},
+    "mixed": (["h100/mixed.json", "h200-checks/mixed.json"], on_both(["step", *PAGES], BY_PAGE, MIXED_STEPS, MIXED_STEPS[:5], "sm90_mixed")),
     "cascade": (["h100/mixed.json"], kernels(["decodes", "one call", "`path: cascade`"], [("us", f"attention/paged64-nhd-shared8192/bf16/h32-8/d128/causal/{path}{{}}") for path in ("", "cascade/")], [(n, f"{n}q1s8448") for n in ("32", "128", "256")], "sm90_mixed")),
     "append": (["h100/decode.json"], kernels(["tokens", "copy, us", "GB/s", "%SOL", "with rotary, us", "GB/s", "%SOL"],
                                              three_of_each(APPEND + "/h8/d128/{}", APPEND + "/h8/d128/neox/{}"), [("128", "128q1s1k"), ("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
