@@ -50,7 +50,7 @@ def fastest(found, projects, case):
 
 
 #: Rows of the tables beside FlashAttention 3 and cuDNN: cases of configs/perf_peers.yaml.
-LENGTHS = [("32 x 512", "32q512"), ("16 x 1,024", "16q1k"), ("8 x 2,048", "8q2k"), ("4 x 4,096", "4q4k"), ("1 x 16,384", "q16k")]
+LENGTHS = [("32 x 512", "32q512"), ("8 x 2,048", "8q2k"), ("1 x 16,384", "q16k")]
 SHAPES = [("", PACKED + "bf16/h16-16/d128/"), ("head_dim 64", PACKED + "bf16/h32-32/d64/"), ("head_dim 256", PACKED + "bf16/h8-8/d256/"),
           ("pages of 64", PAGED + "bf16/h16-16/d128/")]
 DECODES = [*[(label, PAGED + HEADS_32 + batch) for label, batch in
