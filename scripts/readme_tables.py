@@ -114,7 +114,7 @@ RATES_HEAD = ["D 128 causal", "full", "D 64 causal", "full", "D 256 causal", "fu
 LENGTHS = [("32 x 512", "32q512"), ("16 x 1024", "16q1k"), ("8 x 2048", "8q2k"), ("4 x 4096", "4q4k"), ("2 x 8192", "2q8k"), ("1 x 16384", "q16k")]
 STEPS = [("1 x 1k", "q1s1k"), ("1 x 8k", "q1s8k"), ("1 x 32k", "q1s32k"), ("8 x 4k", "8q1s4k"), ("32 x 1k", "32q1s1k"), ("32 x 8k", "32q1s8k"), ("128 x 8k", "128q1s8k")]
 EIGHT_BITS_HEAD = ["batch x context", *(f"{t}page {n}" for t in ("bf16, ", "e4m3, ", "int8, ") for n in (16, 64))]
-EIGHT_BITS_STEPS = [STEPS[1], *STEPS[4:]]
+EIGHT_BITS_STEPS = [STEPS[1], *STEPS[5:]]
 FOUR, EIGHT = ("32 x 8k, 4 query tokens", "32q4s8k"), ("32 x 8k, 8 query tokens", "32q8s8k")
 MIXED_STEPS = [
     ("2,048 tokens over 8,192 keys, 63 decodes at 4,096", "q2ks8k_63q1s4k"), ("the chunk alone", "q2ks8k"), ("the decodes alone", "63q1s4k"),
