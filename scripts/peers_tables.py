@@ -50,7 +50,7 @@ def fastest(found, projects, case):
 
 
 #: Rows of the tables beside FlashAttention 3 and cuDNN: cases of configs/perf_peers.yaml.
-LENGTHS = [("32 x 512", "32q512"), ("16 x 1,024", "16q1k"), ("8 x 2,048", "8q2k"), ("4 x 4,096", "4q4k"), ("1 x 16,384", "q16k")]
+LENGTHS = [("32 x 512", "32q512"), ("8 x 2,048", "8q2k"), ("1 x 16,384", "q16k")]
 SHAPES = [("", PACKED + "bf16/h16-16/d128/"), ("head_dim 64", PACKED + "bf16/h32-32/d64/"), ("head_dim 256", PACKED + "bf16/h8-8/d256/"),
           ("pages of 64", PAGED + "bf16/h16-16/d128/")]
 DECODES = [*[(label, PAGED + HEADS_32 + batch) for label, batch in
@@ -113,13 +113,6 @@ def door(compared):
     return ["case", "C++, us", "Python, us", "change, %", "95 % interval"], "lr", [
         [f"`{r['id'].split('/', 1)[1]}`", f"{r['base_us']:.1f}", f"{r['new_us']:.1f}", f"{100 * r['ratio'] - 100:+.2f}",
          f"{100 * r['lo'] - 100:+.2f} .. {100 * r['hi'] - 100:+.2f}"] for r in compared["rows"]]
-
-
-def triton(results):
-    """The cases that the examples took."""
-    return ["kernel", "case", "us", "TFLOP/s", "GB/s"], "llr", [
-        [f"`{a['kernel']}`", f"`{a['id'].split('/', 1)[1]}`", f"{a['time']['median_us']:.1f}", f"{a['tflops']:.1f}", f"{a['gbs']:.0f}"]
-        for a in results if a["status"] == "pass"]
 
 
 #: Tables of replayed servers, of chunks and of latent caches, and their files.

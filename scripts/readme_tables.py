@@ -7,10 +7,9 @@ hand.
     ./scripts/readme_tables.py selftest ...     # these tables alone, by the NAME below
 
 A table stands between the lines <!-- figures: NAME --> and <!-- end --> of a .md file. For each name, TABLES
-has the files of results/baselines (or tables of kernels/) from which it is made, and the function that makes
-it. The results must also meet some demands (a bar, a verdict, the size of results/). A table whose results do
-not is left as it is and named; the others are written, and the exit code is 1. Needs Python 3 and its standard
-library only.
+has the files of results/baselines from which it is made, and the function that makes it. The results must also
+meet some demands (a bar, a verdict, the size of results/). A table whose results do not is left as it is and
+named; the others are written, and the exit code is 1. Needs Python 3 and its standard library only.
 """
 import argparse
 import csv
@@ -114,15 +113,15 @@ RATES += [("tflops", p + PREFILL) for p in (P64, P16, P256)]
 RATES_HEAD = ["D 128 causal", "full", "D 64 causal", "full", "D 256 causal", "full", "D 128 causal, pages of 64", "of 16", "of 256"]
 LENGTHS = [("32 x 512", "32q512"), ("16 x 1024", "16q1k"), ("8 x 2048", "8q2k"), ("4 x 4096", "4q4k"), ("2 x 8192", "2q8k"), ("1 x 16384", "q16k")]
 STEPS = [("1 x 1k", "q1s1k"), ("1 x 8k", "q1s8k"), ("1 x 32k", "q1s32k"), ("8 x 4k", "8q1s4k"), ("32 x 1k", "32q1s1k"), ("32 x 8k", "32q1s8k"), ("128 x 8k", "128q1s8k")]
+EIGHT_BITS_HEAD = ["batch x context", *(f"{t}page {n}" for t in ("bf16, ", "e4m3, ", "int8, ") for n in (16, 64))]
+EIGHT_BITS_STEPS = [STEPS[1], *STEPS[5:]]
 FOUR, EIGHT = ("32 x 8k, 4 query tokens", "32q4s8k"), ("32 x 8k, 8 query tokens", "32q8s8k")
 MIXED_STEPS = [
     ("2,048 tokens over 8,192 keys, 63 decodes at 4,096", "q2ks8k_63q1s4k"), ("the chunk alone", "q2ks8k"), ("the decodes alone", "63q1s4k"),
     ("2,048 tokens over 10,240 keys, 63 decodes at 4,096", "q2ks10k_63q1s4k"), ("the chunk alone", "q2ks10k"),
     ("512 over 2,048, 15 decodes at 1,024", "q512s2k_15q1s1k"), ("512 over 2,048, 255 at 1,024", "q512s2k_255q1s1k"),
     ("2 x 1,024 over 4,096, 126 at 2,048", "2q1ks4k_126q1s2k"), ("512, 7 decodes at 512", "q512_7q1s512"),
-    ("128 over 1,024, 31 at 1,024", "q128s1k_31q1s1k"), ("512 over 2,048, 63 at 1,024", "q512s2k_63q1s1k"),
-    ("512 over 2,048, 7 at 4,096", "q512s2k_7q1s4k"), ("512 over 8,192, 63 at 4,096", "q512s8k_63q1s4k"),
-    ("1,024 over 4,096, 15 at 2,048", "q1ks4k_15q1s2k"), ("1,024 over 4,096, 63 at 2,048", "q1ks4k_63q1s2k"),
+    ("128 over 1,024, 31 at 1,024", "q128s1k_31q1s1k"), ("512 over 8,192, 63 at 4,096", "q512s8k_63q1s4k"), ("1,024 over 4,096, 15 at 2,048", "q1ks4k_15q1s2k"),
     ("1,024, 500 over 3,072 and 300 over 1,024; 20 at 512, 20 at 2,048, 20 at 6,144", "q1k_q500s3k_q300s1k_20q1s512_20q1s2k_20q1s6k")]
 
 
@@ -324,19 +323,14 @@ def fuzz(*files):
     return table(["file", "revision", "minutes", "ran", "with invariants", "refused", "failed"], "llr", rows)
 
 
-def decode_on_both(h100, h200):
-    """configs/perf_decode.yaml on two GPUs: bf16, e4m3 and int8, pages of 16 and of 64."""
-    head = ["batch x context", *(f"{t}page {n}" for t in ("bf16, ", "e4m3, ", "int8, ") for n in (16, 64))]
-    make_table = kernels(head, EIGHT_BITS, [STEPS[1], *STEPS[4:]], "sm90_decode")
-    return f"H100:\n\n{make_table(h100)}\n\nH200:\n\n{make_table(h200)}"
+def on_both(head, columns, rows, on_h200, kernel):
+    """A table of an H100's cases, and below them of some on an H200."""
 
+    def make(h100, h200):
+        below = kernels(head, columns, [(f"H200: {label}", batch) for label, batch in on_h200], kernel)(h200)
+        return "\n".join([kernels(head, columns, rows, kernel)(h100), *below.split("\n")[2:]])
 
-def instances(text):
-    """A row for each row of an instances.def, in its own words."""
-    rows = re.findall(r"^INSTANCE\((\w+), (.+)\)$", text, re.M)
-    shapes = [dict(re.findall(r"\.(\w+) = (?:Use::)?(\w+)", shape)) for _, shape in rows]
-    columns = list(dict.fromkeys(key for shape in shapes for key in shape))
-    return table(["instance", *columns], "ll", [[f"`{name}`", *(shape.get(c, "") for c in columns)] for (name, _), shape in zip(rows, shapes)])
+    return make
 
 
 # --- Which table is made of which files ----------------------------------------------------------------------
@@ -348,10 +342,9 @@ FUZZ = ["h100-checks/fuzz_ten_minutes.json", "h100-checks/fuzz.json"]
 TABLES = {
     "quickstart": (["h100/quickstart.json"], quickstart),
     "prefill": (["h100/prefill.json"], kernels(["lengths", *RATES_HEAD], RATES, LENGTHS, "sm90_prefill")),
-    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES], BY_PAGE, [*STEPS, FOUR, EIGHT], "sm90_decode")),
-    "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], decode_on_both),
-    "decode_append": (["h100/decode.json"], kernels(["batch x context, appending", *PAGES[:2]], [("us", p + ROTATED) for p in (P16, P64)], [s for s in STEPS if s[1] != "q1s32k"], "sm90_decode")),
-    **{name: ([f"{gpu}/mixed.json"], kernels(["step", *PAGES], BY_PAGE, steps, "sm90_mixed")) for name, gpu, steps in (("mixed", "h100", MIXED_STEPS), ("mixed_h200", "h200-checks", MIXED_STEPS[:5]))},
+    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES, *(f"appending, {p}" for p in PAGES[:2])], BY_PAGE + [("us", p + ROTATED) for p in (P16, P64)], [*STEPS, FOUR, EIGHT], "sm90_decode")),
+    "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], on_both(EIGHT_BITS_HEAD, EIGHT_BITS, EIGHT_BITS_STEPS, EIGHT_BITS_STEPS, "sm90_decode")),
+    "mixed": (["h100/mixed.json", "h200-checks/mixed.json"], on_both(["step", *PAGES], BY_PAGE, MIXED_STEPS, MIXED_STEPS[:5], "sm90_mixed")),
     "cascade": (["h100/mixed.json"], kernels(["decodes", "one call", "`path: cascade`"], [("us", f"attention/paged64-nhd-shared8192/bf16/h32-8/d128/causal/{path}{{}}") for path in ("", "cascade/")], [(n, f"{n}q1s8448") for n in ("32", "128", "256")], "sm90_mixed")),
     "append": (["h100/decode.json"], kernels(["tokens", "copy, us", "GB/s", "%SOL", "with rotary, us", "GB/s", "%SOL"],
                                              three_of_each(APPEND + "/h8/d128/{}", APPEND + "/h8/d128/neox/{}"), [("128", "128q1s1k"), ("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
@@ -359,8 +352,6 @@ TABLES = {
                                                        three_of_each(*(f"{APPEND}-kv_{to}/{{}}" for to in ("e4m3/h8/d128", "e4m3-per_token/h8/d128/neox", "int8/h8/d128/neox"))), [("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
     "merge": (["h100/decode.json"], kernels(["states", "us", "GB/s", "%SOL"], three_of_each("merge_states/bf16/h32/d128/{}/4q2k"), [("2, fp32", "2xfp32"), ("8, fp32", "8xfp32"), ("2, bf16", "2xbf16"), ("8, bf16", "8xbf16")], "cuda_merge")),
     "peers": ([f"h100-checks/{name}.json" for name in ("peers_fa4", "peers_more", "peers")], peers),
-    "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged", "cute")],
-               lambda *files: table(*peers_tables.triton([a for data in files for a in entries(data).values()]))),
     **{k: ([f"{f}.json" for f in files], lambda *data, make=getattr(peers_tables, k): table(*make(*data))) for k, files in peers_tables.SERVING_FILES.items()},
     "door": (["h100-checks/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
@@ -378,7 +369,6 @@ TABLES = {
     "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
     "run_spread": (["cpu/run_spread.json"], run_spread),
     "fuzz": (FUZZ, fuzz),
-    **{f"instances_{k}": ([f"kernels/cuda/{k}/instances.def"], instances) for k in ("sm90_decode", "sm90_prefill", "sm90_mixed", "sm90_mla")},
     "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.table),
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
     "mutants": (["cpu/mutants.json"], mutants),
@@ -396,7 +386,7 @@ BLOCK = re.compile(r"<!-- figures: (\S+) -->\n(.*?)<!-- end -->", re.S)
 
 def place(name):
     """The path of a file of TABLES, from the root of the tree."""
-    return name if name.startswith("kernels/") else f"results/baselines/{name}"
+    return f"results/baselines/{name}"
 
 
 def load(name):

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "harness/cli/cli.h"
@@ -58,20 +59,27 @@ void print_support(KernelTable kernels, Op op) {
   }
 }
 
-/// The names of the compiled variants, in lines of about 100 columns.
-void print_instances(const Kernel& kernel) {
+/// How many variants are compiled; with `verbose`, a line for each: "d64_split  head_dim 64, masked, split".
+void print_instances(const Kernel& kernel, bool verbose) {
   if (kernel.instances == nullptr) return;
-  constexpr std::size_t kIndent = 14, kColumns = 100;
-  std::string line = "    instances ";
-  std::istringstream names(kernel.instances);
-  for (std::string name; names >> name;) {
-    if (line.size() + name.size() > kColumns) {
-      std::cout << line << '\n';
-      line.assign(kIndent, ' ');
+  std::vector<std::pair<std::string, std::string>> rows;
+  std::size_t width = 0;
+  std::istringstream text(kernel.instances);
+  for (std::string row; std::getline(text, row);) {
+    const std::string name = row.substr(0, row.find(' '));
+    std::string constants = row.substr(std::min(row.size(), name.size() + 1));
+    for (const auto& [from, to] : {std::pair{" = true", ""}, {" = ", " "}, {"Use::", ""}, {".", ""}}) {
+      for (std::size_t at; (at = constants.find(from)) != constants.npos;)
+        constants.replace(at, std::string_view(from).size(), to);
     }
-    line += name + ' ';
+    rows.emplace_back(one_line(name), one_line(constants));
+    width = std::max(width, rows.back().first.size());
   }
-  std::cout << line << "(of bf16 and fp16 each)\n";
+  std::cout << fmt::format("    instances {}, each for bf16 and fp16{}\n", rows.size(),
+                           verbose ? "" : " (-v lists them)");
+  if (!verbose) return;
+  for (const auto& [name, constants] : rows)
+    std::cout << fmt::format("      {:<{}}  {}\n", name, width, constants);
 }
 
 }  // namespace
@@ -85,14 +93,17 @@ void add_kernels(CLI::App& app, Program& program) {
   command->add_option("--device", *device, "Only kernels of this device: cpu or cuda (default: both)")
       ->option_text("NAME")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  auto verbose = std::make_shared<bool>(false);
+  command->add_flag("-v,--verbose", *verbose, "List each kernel's compiled instances and their constants");
   command->footer(
       "With --plugin or --peers only their kernels are described; the table has the others of the same op, too.\n\n"
       "The table has the device of each kernel and a row per feature, by its name in kernels/contract and in\nthe "
       "reason of a skip. Its last column has the keys of a sweep file that need the feature; attnbench list\n--keys "
       "explains them.\n"
-      "Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so\n  attnbench kernels --peers all");
-  command->callback([&program, device] {
-    program.chosen = [&program, device] {
+      "Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so\n  attnbench kernels --peers all\n"
+      "  attnbench kernels --device cuda -v");
+  command->callback([&program, device, verbose] {
+    program.chosen = [&program, device, verbose] {
       std::vector<const Kernel*> kernels;
       for (const Kernel* k : program.kernels) {
         if (device->empty() || *device == device_kind_name(k->device)) kernels.push_back(k);
@@ -113,7 +124,7 @@ void add_kernels(CLI::App& app, Program& program) {
         const std::string waived = waived_text(k->flags);
         if (!waived.empty()) std::cout << "\n    unchecked " << waived.substr(2);
         std::cout << "\n";
-        print_instances(*k);
+        print_instances(*k, *verbose);
         if (const std::string file = plugin_of(program, *k); !file.empty()) {
           std::cout << "    from      " << one_line(file) << "\n";
         }

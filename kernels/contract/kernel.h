@@ -170,8 +170,8 @@ struct Kernel {
   /// Its tile for this launch, from which the report compares executed with needed FLOP. May be null; returns
   /// zeros if the launch has no such tile.
   Tile (*tile)(const OpParams*) = nullptr;
-  /// Names of the variants compiled for each 16-bit type, separated by blanks, for `attnbench kernels`. May
-  /// be null.
+  /// The variants compiled for each 16-bit type, for `attnbench kernels -v`: one per line, its name and then its
+  /// constants (".head_dim = 64, .split = true"). May be null.
   const char* instances = nullptr;
 };
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <regex>
 #include <set>
-#include <utility>
+#include <tuple>
 
 #include "tests/cli/pins.h"
 #include "tests/cli/program.h"
@@ -49,8 +49,10 @@ TEST(Configs, AllExpand) {
 TEST(Configs, ReadmeCountsTheirCases) {
   const Scratch scratch;
   const std::regex row("\n\\| `([a-z0-9_]+\\.yaml)` \\| ([0-9,]+) ");
-  for (const auto& [folder, least] : {std::pair{"configs/", 6}, std::pair{"configs/peers/", 5}}) {
-    const std::string readme = read_text(source_path(folder + std::string("README.md")));
+  using Page = std::tuple<const char*, const char*, int>;
+  for (const auto& [page, folder, least] :
+       {Page{"configs/README.md", "configs/", 6}, Page{"kernels/peers/README.md", "configs/peers/", 5}}) {
+    const std::string readme = read_text(source_path(page));
     int rows = 0;
     for (std::sregex_iterator i(readme.begin(), readme.end(), row), end; i != end; ++i, ++rows) {
       const std::string cases = std::regex_replace(i->str(2), std::regex(","), "");

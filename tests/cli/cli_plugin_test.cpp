@@ -113,7 +113,12 @@ TEST(CliPlugin, IsListedWithItsFile) {
 TEST(CliPlugin, OneOfAGpuIsListedAndSkippedOnTheCpu) {
   const Scratch scratch;
   EXPECT_THAT(run_attnbench(scratch, {"kernels", "--plugin", plugin("gpu")}).out,
-              HasSubstr("mistaken (merge_states, cuda sm_80+): does nothing\n"));
+              AllOf(HasSubstr("mistaken (merge_states, cuda sm_80+): does nothing\n"),
+                    HasSubstr("    instances 2, each for bf16 and fp16 (-v lists them)\n")));
+  EXPECT_THAT(run_attnbench(scratch, {"kernels", "-v", "--plugin", plugin("gpu")}).out,
+              HasSubstr("bf16 and fp16\n"
+                        "      d8        head_dim 8, use kAll, split\n"
+                        "      d64_full  head_dim 64\n"));
   const Outcome o = run_attnbench(
       scratch, {"run", "--case", "{op: merge_states, heads: 2, head_dim: 8, batch: q5}", "--device", "cpu",
                 "--plugin", plugin("gpu"), "--kernel", "mistaken", "-q", "--out", "out"});

@@ -29,6 +29,7 @@ const Kernel kKernel{
 #ifndef NO_LAUNCH
     .launch = launch,
 #endif
+    .instances = "d8 .head_dim = 8, .use = Use::kAll, .split = true\nd64_full .head_dim = 64\n",
 };
 
 constexpr const Kernel* kKernels[] = {&kKernel};

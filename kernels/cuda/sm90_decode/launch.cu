@@ -29,8 +29,8 @@ constexpr const Instance* kInstances[] = {
 #include "kernels/cuda/sm90_decode/instances.def"
 };
 #undef INSTANCE
-#define INSTANCE(name, ...) " " #name
-constexpr const char* kInstanceNames =
+#define INSTANCE(name, ...) #name " " #__VA_ARGS__ "\n"
+constexpr const char* kInstanceRows =
 #include "kernels/cuda/sm90_decode/instances.def"
     ;
 #undef INSTANCE
@@ -356,7 +356,7 @@ const Kernel kAttention{
     .workspace_bytes = workspace_bytes,
     .plan = plan,
     .launch = launch,
-    .instances = kInstanceNames,
+    .instances = kInstanceRows,
 };
 
 const Kernel kFixedAttention{

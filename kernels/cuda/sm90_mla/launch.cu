@@ -24,8 +24,8 @@ constexpr const Instance* kInstances[] = {
 #include "kernels/cuda/sm90_mla/instances.def"
 };
 #undef INSTANCE
-#define INSTANCE(name, ...) " " #name
-constexpr const char* kInstanceNames =
+#define INSTANCE(name, ...) #name " " #__VA_ARGS__ "\n"
+constexpr const char* kInstanceRows =
 #include "kernels/cuda/sm90_mla/instances.def"
     ;
 #undef INSTANCE
@@ -272,7 +272,7 @@ const Kernel kAttention{
     .workspace_bytes = workspace_bytes,
     .plan = plan,
     .launch = launch,
-    .instances = kInstanceNames,
+    .instances = kInstanceRows,
 };
 
 }  // namespace attnbench::sm90_mla

@@ -19,8 +19,8 @@ namespace attnbench::sm90_prefill {
 namespace {
 
 #define HEAD_DIMS "64, 96, 128, 192, 256, or 192 with head_dim_v 128"
-#define INSTANCE(name, ...) " " #name
-constexpr const char* kInstanceNames =
+#define INSTANCE(name, ...) #name " " #__VA_ARGS__ "\n"
+constexpr const char* kInstanceRows =
 #include "kernels/cuda/sm90_prefill/instances.def"
     ;
 #undef INSTANCE
@@ -444,7 +444,7 @@ const Kernel kAttention{
     .plan = plan,
     .launch = launch,
     .tile = tile,
-    .instances = kInstanceNames,
+    .instances = kInstanceRows,
 };
 
 const Kernel kFixedAttention{
