@@ -123,9 +123,7 @@ def triton(results):
 
 
 #: Tables of replayed servers, of chunks and of latent caches, and their files.
-SERVING_FILES = {"serving": ["h100-checks/serving", "h100-checks/serving_more", "h100-checks/serving_earlier"],
-                 "serving_layout": ["h100-checks/serving_layout", "h100-checks/serving_earlier"], "serving_append": ["h100-checks/serving_more"],
-                 "serving_steps": ["h100-checks/serving_steps"],
+SERVING_FILES = {"serving_layout": ["h100-checks/serving_layout", "h100-checks/serving_earlier"],
                  "chunks": ["h100-checks/chunks", "h200-checks/chunks"], **{f"peers_{k}": [f"{gpu}-checks/perf_peers" for gpu in ("h100", "h200")] for k in ("prefill", "decode")}, "mla": ["h100-checks/mla"], "mla_prefill": ["h100-checks/mla"],
                  "e4m3": ["h100-checks/e4m3"], "dcp": ["h100x2-checks/dcp"]}
 #: Kernels of the table of replayed servers, and what their columns are called.
@@ -162,11 +160,12 @@ def serving(*files):
     return ["us", *SERVING.values()], "lr", rows
 
 
-def serving_append(data):
-    """The cache writes of a replay."""
-    return ["us", "kernel", "us per token and layer"], "llr", [
-        [f"`{replay.rsplit('/', 1)[1].rsplit('-', 1)[0]}`", f"`{kernel}`", f"{r['us']:.3g} ± {50 * (r['hi'] - r['lo']) / r['us']:.0f} %"]
-        for (replay, kernel), r in found_tokens(data).items() if replay.startswith("kv_append/")]
+def serving_notes(more, steps):
+    """The cache writes of a replay, and the time of a replay of which all steps were timed."""
+    (replay, kernel), r = next((of, r) for of, r in found_tokens(more).items() if of[0].startswith("kv_append/"))
+    every = sum(steps["us"]) / steps["output_tokens"]
+    return (f"Cache writes of `{replay.rsplit('/', 1)[1].rsplit('-', 1)[0]}` by `{kernel}` add {r['us']:.3g} us ± {50 * (r['hi'] - r['lo']) / r['us']:.0f} %.\n"
+            f"All {len(steps['us']):,} steps of `azure_conv_2023` on `sm90_mixed` take {every:.4g} us per token.")
 
 
 def serving_layout(*files):
@@ -178,10 +177,6 @@ def serving_layout(*files):
         pages, _, layout = replay.split("/")[0].split("-")
         rows.append([pages.removeprefix("paged"), f"`{layout}`", *per_token(found, replay, False)])
     return ["tokens of a page", "blocks", *SERVING.values()], "rlr", rows
-
-
-def serving_steps(data):
-    return ["steps timed", "us per token and layer"], "r", [[f"{len(data['us']):,}", f"{sum(data['us']) / data['output_tokens']:.4g}"]]
 
 
 def chunks(h100, h200):

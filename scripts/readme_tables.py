@@ -13,6 +13,7 @@ not is left as it is and named; the others are written, and the exit code is 1. 
 library only.
 """
 import argparse
+import collections
 import csv
 import itertools
 import json
@@ -172,7 +173,7 @@ def quickstart(h100, cpu):
 # --- The program itself --------------------------------------------------------------------------------------
 
 def harness_cost(*files):
-    """The figures of the program itself; tests/cost/README.md has the bars."""
+    """The figures of the program itself; tests/README.md has the bars."""
     columns = []
     for data in files:
         cpu, context = data["context"]["device"] == "cpu", data["context"]
@@ -267,31 +268,26 @@ def mutants(data):
     demand(all(len(why) > 10 for why in mutate.reasons().values()), "a reason in scripts/mutate_equivalent.json is none")
     demand(not mutate.stale(), f"scripts/mutate_equivalent.json explains lines that are not in the source: {mutate.stale()}",
            "write the new text of the line there if the reason still holds, else remove the entry")
-    files, survivors, unexplained = mutate.tables(data)
+    files, _, unexplained = mutate.tables(data)
     demand(not unexplained, "a survivor has no reason in scripts/mutate_equivalent.json")
-    return f"{files}\n\n{survivors}"
-
-
-# A class of detector that has a column of its own in what `attnbench selftest` writes; the others are named.
-DETECTORS = ["poison", "empty_row", "max_z", "row_z2", "bias", "lse"]
+    head, align, *_, all_files = files.splitlines()
+    return "\n".join([head, align, all_files])
 
 
 def selftest(data):
+    """A row for each class of faults."""
     faults, clean, counts = data["faults"], data["clean"], data["summary"]
     demand(len(faults) >= 45 and clean["runs"] >= 500, "too few faults or clean runs")
     demand(counts["caught"] == len(faults), "a fault escaped")
     demand(clean["false_alarms"] == 0, "a right kernel was called wrong")
-    rows = []
-    for f in faults:
-        names = list(dict.fromkeys(d.removeprefix("invariant:") for d in f["caught_by"]))
-        marks = "".join(" x |" if d in names else " |" for d in DETECTORS)
-        others = ", ".join(n for n in names if n not in DETECTORS)
-        rows.append(f"| {f['class']} | `{f['name']}` | {f['what']} | {f['kernel']} |{marks} {others} | {f['allclose_1e2'] or ''} | {f['twice_naive'] or ''} |")
-    head = ["class", "fault", "the wrong kernel", "kernel", *DETECTORS, "memory, invariants", "allclose 1e-2", "twice naive"]
-    passed = [sum(f[rule] == "pass" for f in faults) for rule in ("allclose_1e2", "twice_naive")]
-    return "\n".join(["| " + " | ".join(head) + " |", "|---|---|---|---|" + ":-:|" * len(DETECTORS) + "---|---|---|", *rows, "",
-                      f"{counts['caught']} of {len(faults)} faults caught ({counts['not_applicable']} more not applicable); {clean['runs']} clean runs, {clean['false_alarms']} false alarms. "
-                      f"allclose(1e-2, 1e-2) of O passes {passed[0]} of the faults, the rule of twice the naive error {passed[1]}."])
+    rows, rules = [], ("allclose_1e2", "twice_naive")
+    for name in dict.fromkeys(f["class"] for f in faults):
+        of = [f for f in faults if f["class"] == name]
+        detectors = collections.Counter(d.removeprefix("invariant:") for f in of for d in dict.fromkeys(f["caught_by"]))
+        rows.append([name, str(len(of)), ", ".join(f"`{d}`" for d, _ in detectors.most_common(4)), *(str(sum(f[r] == "pass" for f in of)) for r in rules)])
+    rows.append(["all", str(len(faults)), "", *(str(sum(f[r] == "pass" for f in faults)) for r in rules)])
+    return (table(["class", "faults", "most frequent detectors", "allclose 1e-2 passes", "twice naive passes"], "lrlr", rows) +
+            f"\n\n{counts['caught']} of {len(faults)} faults caught; {clean['runs']:,} clean runs, {clean['false_alarms']} false alarms.")
 
 
 def head_of_cheat(name):
@@ -368,6 +364,8 @@ TABLES = {
     "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged", "cute")],
                lambda *files: table(*peers_tables.triton([a for data in files for a in entries(data).values()]))),
     **{k: ([f"{f}.json" for f in files], lambda *data, make=getattr(peers_tables, k): table(*make(*data))) for k, files in peers_tables.SERVING_FILES.items()},
+    "serving": ([f"h100-checks/serving{which}.json" for which in ("", "_more", "_earlier", "_steps")],
+                lambda *data: table(*peers_tables.serving(*data[:3])) + "\n\n" + peers_tables.serving_notes(data[1], data[3])),
     "door": (["h100-checks/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
     "cheats": (["cpu/cheats.json", "h100-checks/cheats.json"], cheats),
