@@ -38,6 +38,10 @@ def tables(rows):
         if all(number(key, r) == "1" for key in keys for r in rows):
             lines += ["", f"{title}: 1 at every context."]
             continue
+        if keys == ("lse",):  # the same for all types, within a step of the search
+            worst = {c: max((r for r in rows if r["context"] == c), key=lambda r: r["lse"]["smallest"]) for c in shown}
+            lines += ["", f"{title}: " + ", ".join(f"{number('lse', r)} at {c:,} keys" for c, r in worst.items()) + "."]
+            continue
         lines += ["", title + ":", ""]
         lines.append("| context | " + " | ".join(f"{t}, P in {p}" for t, p in columns(rows)) + " |")
         lines.append("|--:" * (1 + len(columns(rows))) + "|")
