@@ -13,7 +13,6 @@ not is left as it is and named; the others are written, and the exit code is 1. 
 library only.
 """
 import argparse
-import collections
 import csv
 import itertools
 import json
@@ -26,6 +25,7 @@ import sys
 
 sys.dont_write_bytecode = True  # for the modules beside this file
 
+import fault_tables
 import gate_trust
 import gradient_tables
 import mutate
@@ -274,32 +274,14 @@ def mutants(data):
     return "\n".join([head, align, all_files])
 
 
-# Groups of faults, and the classes of harness/selftest/faults_*.cpp in each.
-FAULTS = {
-    "masks": ["mask", "custom masks", "lists of keys"], "lengths, empty rows": ["lengths", "empty rows"], "paging, NaN in padding": ["paging", "NaN"],
-    "heads, widths": ["heads", "widths"], "scores, probabilities, dropout": ["scores", "training"], "splits, merges, LSE": ["split and merge", "num_splits", "merge states", "LSE"],
-    "quantised inputs": ["quantised", "8-bit inputs", "scales and rows", "scales of blocks"],
-    "writes to the cache": ["append in the call", "append", "quantised append", "returned queries"],
-    "rotary embedding": ["rotary", "positions of queries", "keys that turn when read"], "kv_move": ["move"], "gradients": ["gradients"],
-    "a key of the sweep ignored": ["ignored"], "stray and missing writes": ["memory"], "state between launches": ["state"],
-    "dependence on layout, strides": ["layout", "strides"], "launches that must be refused": ["refusals"]}
-
-
 def selftest(data):
-    """A row for each group of faults."""
     faults, clean, counts = data["faults"], data["clean"], data["summary"]
     demand(len(faults) >= 45 and clean["runs"] >= 500, "too few faults or clean runs")
     demand(counts["caught"] == len(faults), "a fault escaped")
     demand(clean["false_alarms"] == 0, "a right kernel was called wrong")
-    unknown = {f["class"] for f in faults} - {c for classes in FAULTS.values() for c in classes}
-    demand(not unknown, f"FAULTS of scripts/readme_tables.py has no group for {', '.join(sorted(unknown))}", "add the class to one")
-    rows, rules = [], ("allclose_1e2", "twice_naive")
-    for name, classes in FAULTS.items():
-        of = [f for f in faults if f["class"] in classes]
-        detectors = collections.Counter(d.removeprefix("invariant:") for f in of for d in dict.fromkeys(f["caught_by"]))
-        rows.append([name, str(len(of)), ", ".join(f"`{d}`" for d, _ in detectors.most_common(4)), *(str(sum(f[r] == "pass" for f in of)) for r in rules)])
-    rows.append(["all", str(len(faults)), "", *(str(sum(f[r] == "pass" for f in faults)) for r in rules)])
-    return (table(["what is wrong", "faults", "most frequent detectors", "allclose 1e-2 passes", "twice naive passes"], "lrlr", rows) +
+    unknown = fault_tables.without_group(faults)
+    demand(not unknown, f"GROUPS of scripts/fault_tables.py has no group for {', '.join(unknown)}", "add the class to one")
+    return (table(*fault_tables.groups(faults)) +
             f"\n\n{counts['caught']} of {len(faults)} faults caught; {clean['runs']:,} clean runs, {clean['false_alarms']} false alarms.")
 
 
