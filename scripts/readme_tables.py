@@ -14,7 +14,6 @@ library only.
 """
 import argparse
 import csv
-import itertools
 import json
 import math
 import pathlib
@@ -285,27 +284,16 @@ def selftest(data):
             f"\n\n{counts['caught']} of {len(faults)} faults caught; {clean['runs']:,} clean runs, {clean['false_alarms']} false alarms.")
 
 
-def head_of_cheat(name):
-    """The first sentence of the file's head, and whether the head names a public source."""
-    file = next(f for folder in ("cpu", "cuda", "python") for f in sorted((ROOT / "tests/cheats" / folder).glob(name + ".*")))
-    text = file.read_text()
-    lines = itertools.takewhile(lambda line: line.startswith("//"), text.splitlines())
-    head = text.split('"""')[1] if file.suffix == ".py" else " ".join(line.lstrip("/ ") for line in lines)
-    head = " ".join(head.split())
-    return re.split(r"(?<=[^.])\.(?: |$)", head)[0].replace("|", "\\|"), "Source:" in head
-
-
 def cheats(*files):
-    """What each cheat does, and what caught it on each device."""
+    """What caught which cheats on each device."""
     found = [{c["name"]: c for c in data["cheats"]} for data in files]
     demand(all(c["as_it_must_be"] for data in found for c in data.values()), "a cheat got through, or an honest kernel was accused")
-    rows = []
-    for name in sorted({n for data in found for n, c in data.items() if not c["honest"]}):
-        cells = [data[name]["verdict"].split(",")[0] if name in data else "" for data in found]
-        does, known = head_of_cheat(name)
-        rows.append([f"`{name}`{'' if known else ' *'}", does, *(f"`{c}`" if c and " " not in c else c for c in cells)])
+    verdict = lambda c: c["verdict"].split(",")[0]
+    of = [[(verdict(c), f"`{name}`") for name, c in sorted(data.items()) if not c["honest"]] for data in found]
+    by = sorted({v for device in of for v, _ in device}, key=lambda v: (-sum(v == other for device in of for other, _ in device), v))
+    rows = [[f"`{v}`" if " " not in v else v, *(", ".join(name for other, name in device if other == v) for device in of)] for v in by]
     honest = sum(c["honest"] for data in found for c in data.values())
-    return table(["cheat", "what it does", "cpu", "H100"], "ll", rows) + f"\n\n{honest} honest plug-ins, none accused."
+    return table(["first detector", "on the CPU", "on an H100"], "l", rows) + f"\n\n{sum(map(len, of))} runs of cheats, {honest} of honest plug-ins; no honest one was accused."
 
 
 def fuzz(*files):
