@@ -50,28 +50,31 @@ def reference(data):
 
 
 def sensitivity(*results):
-    """Head, alignment and rows of what the checks see of each kernel."""
+    """Head, alignment and rows of what the checks see of each kernel in bf16 and fp32, at the longest context of its file."""
     rows = []
     for data in results:
-        for r in data["sensitivity"]:
+        longest = max(r["context"] for r in data["sensitivity"])
+        for r in (r for r in data["sensitivity"] if r["context"] == longest and r["dtype"] != "fp16"):
             rows.append([device(data["context"]), f"`{data['kernel']}`", r["dtype"], r["p_type"], f"{r['context']:,}", f"{r['rows']:,}", f"{r['max_z']:.2f}",
                          *(size(r, fault) for fault in FAULTS)])
     return ["device", "kernel", "type", "P, dS in", "tokens", "rows", "max abs(z)", *FAULTS.values()], "llllr", rows
 
 
 def peers(*results):
-    """Head, alignment and rows of kernels, case by case; refused cases are left out."""
+    """Head, alignment and rows of cases: the built-in kernel, then the other one. Refused cases are left out."""
     rows = []
     for data in results:
+        cases = {}
         for a in (b["attnbench"] for b in data["benchmarks"]):
-            if a["status"] == "skip":
+            if a["status"] == "skip" or a["id"].endswith("/4q128"):  # on the CPU one batch is enough
                 continue
             if a["status"] != "pass":
                 raise ValueError(f"{a['id']}/{a['kernel']}: {a['status']}, and the page says that all are right")
-            rows.append([device(data["context"]), f"`{a['id'].removeprefix('attention_backward/packed/')}`", f"`{a['kernel']}`",
-                         f"{a['check']['max_z']:.2f}", f"{a['check']['rows']}/{a['check']['rows_total']}",
-                         time_of(a["time"]), f"{a['tflops']:.3g}"])
-    return ["device", "case", "kernel", "max abs(z)", "rows checked", "ms", "TFLOP/s"], "lllr", rows
+            cases.setdefault(a["id"], {})["other" if a["kernel"].startswith("torch") else "own"] = a
+        for name, of in cases.items():
+            cells = [c for a in (of.get("own"), of.get("other")) for c in ([f"`{a['kernel']}`", f"{a['check']['max_z']:.2f}", time_of(a["time"])] if a else ["", "", ""])]
+            rows.append([device(data["context"]), f"`{name.removeprefix('attention_backward/packed/')}`", *cells])
+    return ["device", "case", "built in", "max abs(z)", "ms", "PyTorch", "max abs(z)", "ms"], "lllrrlrr", rows
 
 
 KEPT = {"id": None, "kernel": None, "status": None, "reason": None, "check": ("pass", "method", "max_z", "rows", "rows_total", "numerics"),

@@ -13,7 +13,6 @@ named; the others are written, and the exit code is 1. Needs Python 3 and its st
 """
 import argparse
 import csv
-import itertools
 import json
 import math
 import pathlib
@@ -24,6 +23,7 @@ import sys
 
 sys.dont_write_bytecode = True  # for the modules beside this file
 
+import fault_tables
 import gate_trust
 import gradient_tables
 import mutate
@@ -135,9 +135,9 @@ def peers(fa4, *files):
     return table(*peers_tables.peers(found))
 
 
-def door(compared):
-    demand(set(compared["counts"]) == {"same"}, "a kernel is not as fast from Python as from C++")
-    return table(*peers_tables.door(compared))
+def door(gpu, cpu):
+    demand(set(gpu["counts"]) == {"same"}, "a kernel is not as fast from Python as from C++")
+    return peers_tables.door(gpu, cpu)
 
 
 def three_of_each(*ids):
@@ -176,7 +176,7 @@ def quickstart(h100):
 # --- The program itself --------------------------------------------------------------------------------------
 
 def harness_cost(*files):
-    """The figures of the program itself; tests/cost/README.md has the bars."""
+    """The figures of the program itself; tests/README.md has the bars."""
     columns = []
     for data in files:
         cpu, context = data["context"]["device"] == "cpu", data["context"]
@@ -262,13 +262,10 @@ def mutants(data):
     demand(all(len(why) > 10 for why in mutate.reasons().values()), "a reason in scripts/mutate_equivalent.json is none")
     demand(not mutate.stale(), f"scripts/mutate_equivalent.json explains lines that are not in the source: {mutate.stale()}",
            "write the new text of the line there if the reason still holds, else remove the entry")
-    files, survivors, unexplained = mutate.tables(data)
+    files, _, unexplained = mutate.tables(data)
     demand(not unexplained, "a survivor has no reason in scripts/mutate_equivalent.json")
-    return f"{files}\n\n{survivors}"
-
-
-# A class of detector that has a column of its own in what `attnbench selftest` writes; the others are named.
-DETECTORS = ["poison", "empty_row", "max_z", "row_z2", "bias", "lse"]
+    head, align, *_, all_files = files.splitlines()
+    return "\n".join([head, align, all_files])
 
 
 def selftest(data):
@@ -276,40 +273,22 @@ def selftest(data):
     demand(len(faults) >= 45 and clean["runs"] >= 500, "too few faults or clean runs")
     demand(counts["caught"] == len(faults), "a fault escaped")
     demand(clean["false_alarms"] == 0, "a right kernel was called wrong")
-    rows = []
-    for f in faults:
-        names = list(dict.fromkeys(d.removeprefix("invariant:") for d in f["caught_by"]))
-        marks = "".join(" x |" if d in names else " |" for d in DETECTORS)
-        others = ", ".join(n for n in names if n not in DETECTORS)
-        rows.append(f"| {f['class']} | `{f['name']}` | {f['what']} | {f['kernel']} |{marks} {others} | {f['allclose_1e2'] or ''} | {f['twice_naive'] or ''} |")
-    head = ["class", "fault", "the wrong kernel", "kernel", *DETECTORS, "memory, invariants", "allclose 1e-2", "twice naive"]
-    passed = [sum(f[rule] == "pass" for f in faults) for rule in ("allclose_1e2", "twice_naive")]
-    return "\n".join(["| " + " | ".join(head) + " |", "|---|---|---|---|" + ":-:|" * len(DETECTORS) + "---|---|---|", *rows, "",
-                      f"{counts['caught']} of {len(faults)} faults caught ({counts['not_applicable']} more not applicable); {clean['runs']} clean runs, {clean['false_alarms']} false alarms. "
-                      f"allclose(1e-2, 1e-2) of O passes {passed[0]} of the faults, the rule of twice the naive error {passed[1]}."])
-
-
-def head_of_cheat(name):
-    """The first sentence of the file's head, and whether the head names a public source."""
-    file = next(f for folder in ("cpu", "cuda", "python") for f in sorted((ROOT / "tests/cheats" / folder).glob(name + ".*")))
-    text = file.read_text()
-    lines = itertools.takewhile(lambda line: line.startswith("//"), text.splitlines())
-    head = text.split('"""')[1] if file.suffix == ".py" else " ".join(line.lstrip("/ ") for line in lines)
-    head = " ".join(head.split())
-    return re.split(r"(?<=[^.])\.(?: |$)", head)[0].replace("|", "\\|"), "Source:" in head
+    unknown = fault_tables.without_group(faults)
+    demand(not unknown, f"GROUPS of scripts/fault_tables.py has no group for {', '.join(unknown)}", "add the class to one")
+    return (table(*fault_tables.groups(faults)) +
+            f"\n\n{counts['caught']} of {len(faults)} faults caught; {clean['runs']:,} clean runs, {clean['false_alarms']} false alarms.")
 
 
 def cheats(*files):
-    """What each cheat does, and what caught it on each device."""
+    """What caught which cheats on each device."""
     found = [{c["name"]: c for c in data["cheats"]} for data in files]
     demand(all(c["as_it_must_be"] for data in found for c in data.values()), "a cheat got through, or an honest kernel was accused")
-    rows = []
-    for name in sorted({n for data in found for n, c in data.items() if not c["honest"]}):
-        cells = [data[name]["verdict"].split(",")[0] if name in data else "" for data in found]
-        does, known = head_of_cheat(name)
-        rows.append([f"`{name}`{'' if known else ' *'}", does, *(f"`{c}`" if c and " " not in c else c for c in cells)])
+    verdict = lambda c: c["verdict"].split(",")[0]
+    of = [[(verdict(c), f"`{name}`") for name, c in sorted(data.items()) if not c["honest"]] for data in found]
+    by = sorted({v for device in of for v, _ in device}, key=lambda v: (-sum(v == other for device in of for other, _ in device), v))
+    rows = [[f"`{v}`" if " " not in v else v, *(", ".join(name for other, name in device if other == v) for device in of)] for v in by]
     honest = sum(c["honest"] for data in found for c in data.values())
-    return table(["cheat", "what it does", "cpu", "H100"], "ll", rows) + f"\n\n{honest} honest plug-ins, none accused."
+    return table(["first detector", "on the CPU", "on an H100"], "l", rows) + f"\n\n{sum(map(len, of))} runs of cheats, {honest} of honest plug-ins; no honest one was accused."
 
 
 def fuzz(*files):
@@ -352,8 +331,10 @@ TABLES = {
                                                        three_of_each(*(f"{APPEND}-kv_{to}/{{}}" for to in ("e4m3/h8/d128", "e4m3-per_token/h8/d128/neox", "int8/h8/d128/neox"))), [("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
     "merge": (["h100/decode.json"], kernels(["states", "us", "GB/s", "%SOL"], three_of_each("merge_states/bf16/h32/d128/{}/4q2k"), [("2, fp32", "2xfp32"), ("8, fp32", "8xfp32"), ("2, bf16", "2xbf16"), ("8, bf16", "8xbf16")], "cuda_merge")),
     "peers": ([f"h100-checks/{name}.json" for name in ("peers_fa4", "peers_more", "peers")], peers),
-    **{k: ([f"{f}.json" for f in files], lambda *data, make=getattr(peers_tables, k): table(*make(*data))) for k, files in peers_tables.SERVING_FILES.items()},
-    "door": (["h100-checks/door.json"], door),
+    **{k: ([f"{f}.json" for f in files], lambda *data, make=getattr(peers_tables, k): table(*make(*data))) for k, files in peers_tables.FILES.items()},
+    "serving": ([f"h100-checks/serving{which}.json" for which in ("", "_more", "_earlier", "_steps", "_layout")],
+                lambda *data: table(*peers_tables.serving(*data[:3])) + "\n\n" + peers_tables.serving_notes(data[1], *data[3:])),
+    "door": (["h100-checks/door.json", "cpu/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
     "cheats": (["cpu/cheats.json", "h100-checks/cheats.json"], cheats),
     "counters": (["h100-checks/counters.json"], kernels(
@@ -369,7 +350,7 @@ TABLES = {
     "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
     "run_spread": (["cpu/run_spread.json"], run_spread),
     "fuzz": (FUZZ, fuzz),
-    "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.table),
+    "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.by_tool),
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
     "mutants": (["cpu/mutants.json"], mutants),
     "selftest": (["cpu/selftest.json"], selftest),

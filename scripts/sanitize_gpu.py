@@ -171,6 +171,18 @@ def table(data):
     return "\n".join(rows)
 
 
+def by_tool(data):
+    """A Markdown table with a row for each tool, over all kernels."""
+    head = [f"{data['device']['model']}, compute-sanitizer {data['sanitizer']}", "kernels", "cases", "reports", "explained", "not explained", "planted errors seen"]
+    rows = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
+    for tool, planted in zip(data["tools"], data["planted"]):
+        runs = [e for e in data["runs"] if e["tool"] == tool]
+        reports, known = sum(e["errors"] for e in runs), sum(explained(e) for e in runs)
+        cases = sum(e["cases"].get("pass", 0) for e in runs)
+        rows.append(f"| {tool} | {len(runs)} | {cases} | {reports} | {known} | {reports - known} | {planted['errors'] or 'NOT SEEN'} |")
+    return "\n".join(rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", action="append", choices=list(PLANTED), help="only this tool; may be repeated")

@@ -40,7 +40,7 @@ void check_lists(const CaseParams& p, const FailAt& fail) {
   refuse(p.append, "append", "append: a list names rows that are there before the launch");
   refuse(p.path != Path::kOneCall, "path",
          fmt::format("path: {}, whose launches see parts of the keys", path_name(p.path)));
-  refuse(p.expired != Expired::kKept, "expired", "expired: rows that no list has are poison already");
+  refuse(p.expired != Expired::kKept, "expired", "expired: rows on no list hold NaN already");
   refuse(p.alibi != Alibi::kNone, "alibi", "alibi, which counts positions that an entry does not show");
   refuse(p.dropout > 0, "dropout", "dropout, which counts positions that an entry does not show");
   refuse(p.probs, "probs", "probs, which are by position");

@@ -67,7 +67,7 @@ void describe(Device& device, bool measure) {
 void describe_links(int gpus) {
   const auto device = open_device("cuda:0");
   for (const int ranks : std::set<int>{2, std::min(gpus, kMostRanks)}) {
-    std::cout << fmt::format("ranks on {} GPUs (configs/ranks.md)\n", ranks);
+    std::cout << fmt::format("ranks on {} GPUs (configs/README.md)\n", ranks);
     std::string why_not;
     RankTeam* team = device->rank_team(ranks, why_not);
     if (team == nullptr) return line("absent", why_not);

@@ -229,7 +229,7 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   if (result.exit_code() == 6) {
     std::cerr << (flags.filter.empty() ? std::string("no fault applies to these kernels\n")
                                        : fmt::format("no fault that applies matches --filter '{}'; "
-                                                     "tests/faults/matrix.md has their names\n",
+                                                     "without it, all are listed\n",
                                                      flags.filter));
   }
   return result.exit_code();

@@ -202,7 +202,7 @@ struct CaseParams {
   int32_t pool_blocks = 0;    ///< paged: least number of blocks in the pool; 0: what the sequences need
   int32_t gap_tokens = 0;     ///< packed: unused rows after each sequence's keys (seqused_k is passed)
 
-  int32_t gap_queries = 0;      ///< most unused rows after each sequence's queries (seqused_q is passed)
+  int32_t gap_queries = 0;      ///< bound of the unused rows after each sequence (seqused_q is passed)
   bool shuffled_table = false;  ///< paged: block_table rows not in the sequences' order (cache_batch_idx)
 
   int32_t leftpad = 0;         ///< not packed: most unused rows before a sequence's first key (cache_leftpad)

@@ -287,9 +287,9 @@ SweepKey head_dim_v_key() {
 SweepKey batch_key() {
   SweepKey key =
       field_key("batch",
-                "query and key lengths of the sequences: a spec such as `2q2k_32q1s1k`, or a mapping "
-                "of lengths (or q and s, or q and context) and a count, or `{serving: {...}}`, steps of a "
-                "server",
+                "query and key lengths of the sequences: a spec such as `2q2k_32q1s1k`; or a mapping of "
+                "`lengths`, of `q` and `s`, or of `q` and `context`, and a count; or `{serving: {...}}`, "
+                "steps of a server",
                 &CaseParams::seqs);
   key.schema = batch_schema();
   key.values = "a spec or a mapping";

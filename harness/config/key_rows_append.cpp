@@ -24,8 +24,7 @@ Rows append_keys() {
   return {
       word_key<bool>(
           "append",
-          "`attention` on a paged or contiguous cache: new keys and values are written to it in the "
-          "same call, before it attends",
+          "`in_call`: the attention call first writes new keys and values into its paged or contiguous cache",
           &C::append, {{"none", false}, {"in_call", true}})
           .when(is_attention)
           .labelled(label("/append", [](P p) { return p.append; }))
@@ -36,26 +35,29 @@ Rows append_keys() {
           }),
       tokens_key(
           "new_tokens",
-          "`append`: most new tokens of a sequence, the last of its keys; 0: as many as it has queries",
+          "`append`: maximum number of new tokens of a sequence, which are its last keys; 0: as many as its "
+          "queries",
           &C::new_tokens, 0, 65536)
           .when([](P p) { return is_attention(p) && p.append; })
           .labelled([](P p) { return p.new_tokens > 0 ? fmt::format("{}", p.new_tokens) : ""; }),
       word_key<bool>(
           "new_dtype",
-          "`append` to a quantised cache: new rows come in `dtype` and are quantised with the descales "
-          "that they are read with, or in the type of the cache and are copied, as in FlashAttention 3",
+          "`append` to a quantised cache. `dtype`: new rows come in `dtype`, and the call quantises them "
+          "with the descales that they are read with. `cache`: they come in the cache's type and are "
+          "copied, as in FlashAttention 3",
           &C::new_as_stored, {{"dtype", false}, {"cache", true}})
           .when([](P p) { return is_attention(p) && p.append && p.kv_dtype != KvDType::kSame; })
           .labelled(label("-new_as_stored", [](P p) { return p.new_as_stored; })),
       word_key(
           "rotary",
-          "with `kv_append` or `append`: rotary embedding of new keys at the position of their token, and "
-          "of queries; with `rotary_cached`, of all keys; channels pair up in halves, or as neighbours",
+          "rotary embedding; pairs are the two halves of the channels, or neighbours. `kv_append`, "
+          "`append`: rotates new keys by their position, and queries. `rotary_cached`: rotates all keys and "
+          "queries",
           &C::rotary, words_of(rotary_name, {Rotary::kNone, Rotary::kNeox, Rotary::kInterleaved}))
           .when(may_turn)
           .labelled([](P p) { return turns(p) ? fmt::format("/{}", rotary_name(p.rotary)) : ""; })
           .needing(feature(kRotary, turns)),
-      integer_key("rotary_dim", "channels that turn, from the first on; 0: all", &C::rotary_dim, 0,
+      integer_key("rotary_dim", "number of leading channels that are rotated; 0: all", &C::rotary_dim, 0,
                   kMaxRotaryDim)
           .taking(fmt::format("even, 0 to {}", kMaxRotaryDim))
           .when(turns)
@@ -65,8 +67,8 @@ Rows append_keys() {
           .labelled([](P p) { return p.rotary_dim > 0 ? fmt::format("{}", p.rotary_dim) : ""; })
           .reported([](Json& j, P p) { j["rotary_dim"] = turns(p) ? p.rotary_width() : 0; }),
       bool_key("rotary_cached",
-               "`attention`: the cache holds keys before the rotation; key j turns to position j when it is "
-               "read, and is rounded to its type (FlashInfer's `pos_encoding_mode`)",
+               "`attention`: the cache holds unrotated keys. Reading key j rotates it to position j and "
+               "rounds it to its type (FlashInfer's `pos_encoding_mode`)",
                &C::rotary_cached)
           .when([](P p) { return is_attention(p) && turns(p); })
           .labelled(label("-cached", [](P p) { return p.rotary_cached; }))
@@ -83,21 +85,21 @@ Rows append_keys() {
             return p.rotary_q == RotaryQ::kDiagonal ? "" : fmt::format("-{}", rotary_q_name(p.rotary_q));
           })
           .needing(feature(kRotaryQ, turns_off_diagonal)),
-      tokens_key("padding_tokens", "`kv_append`: tokens whose slot is -1, spread over the batch",
+      tokens_key("padding_tokens", "`kv_append`: number of tokens with slot -1, spread over the batch",
                  &C::padding_tokens, 0, 4096)
           .when(is_append)
           .labelled([](P p) { return p.padding_tokens > 0 ? fmt::format("/pad{}", p.padding_tokens) : ""; }),
       word_key<bool>(
           "slots",
-          "`kv_append`: slots of new tokens are those of the sequence's blocks, or any different ones "
+          "`kv_append`: slots of new tokens lie in the sequence's blocks, or are arbitrary different slots "
           "of the pool",
           &C::arbitrary_slots, {{"sequence", false}, {"arbitrary", true}})
           .when(is_append)
           .labelled(label("/slots-arbitrary", [](P p) { return p.arbitrary_slots; })),
       word_key(
           "query_out",
-          "`kv_append`: queries of the same tokens turn like the keys and are returned in `dtype`, or in "
-          "e4m3 divided by a given scale, saturating at 448; `heads` has their number",
+          "`kv_append`: also rotates the queries of the same tokens and returns them, in `dtype` or in e4m3 "
+          "divided by a given scale, saturating at 448; `heads` gives their number",
           &C::query_out, words_of(query_out_name, {QueryOut::kNone, QueryOut::kSame, QueryOut::kE4m3}))
           .when(is_append)
           .labelled([](P p) {
@@ -106,7 +108,7 @@ Rows append_keys() {
                                                     : "/query_out_e4m3";
           })
           .needing(feature(kQueryOut, [](P p) { return p.query_out != QueryOut::kNone; })),
-      word_key<bool>("positions", "`kv_append` with `rotary`: type of the given positions of tokens",
+      word_key<bool>("positions", "`kv_append` with `rotary`: type of the given token positions",
                      &C::positions64, {{"int32", false}, {"int64", true}})
           .when([](P p) { return is_append(p) && turns(p); })
           .labelled(label("/positions64", [](P p) { return p.positions64; }))

@@ -38,21 +38,20 @@ Rows mask_keys() {
                        : "";
           })
           .needing(feature(kWindow, [](P p) { return p.window_left >= 0 || p.window_right >= 0; })),
-      tokens_key(
-          "attention_chunk",
-          "keys are seen only from queries whose diagonal lies in the same chunk of so many tokens, as in "
-          "Llama 4; 0: none",
-          &C::attention_chunk, 0, kMaxSeqLen)
+      tokens_key("attention_chunk",
+                 "chunk size in tokens, as in Llama 4: a query sees only keys in the chunk that holds its "
+                 "diagonal; 0: none",
+                 &C::attention_chunk, 0, kMaxSeqLen)
           .when(is_attention)
           .labelled(
               [](P p) { return p.attention_chunk > 0 ? fmt::format("/chunk{}", p.attention_chunk) : ""; })
           .needing(feature(kAttentionChunk, [](P p) { return p.attention_chunk > 0; })),
       word_key(
           "custom_mask",
-          "a bit for each query and key, besides the other masks, as FlashInfer packs them. `random`: half of the "
-          "bits; `tree`: the last keys are a tree of draft tokens, each sees its ancestors and all older keys; "
-          "`items`: several items behind a prefix, each sees the prefix and itself; `blocks`: blocks of 16 "
-          "queries and 32 keys",
+          "one bit per query and key, on top of the other masks, packed as in FlashInfer. `random`: half of "
+          "the bits; `tree`: the last keys are a tree of draft tokens, each sees its ancestors and all "
+          "older keys; `items`: several items behind a prefix, each sees the prefix and itself; `blocks`: "
+          "blocks of 16 queries and 32 keys",
           &C::custom_mask,
           words_of(custom_mask_name, {CustomMask::kNone, CustomMask::kRandom, CustomMask::kTree,
                                       CustomMask::kItems, CustomMask::kBlocks}))
@@ -65,16 +64,17 @@ Rows mask_keys() {
           .needing(feature(kCustomMask, [](P p) { return p.custom_mask != CustomMask::kNone; })),
       tokens_key(
           "topk",
-          "sparse attention: each query and KV head has a list with room for so many keys, drawn from those "
-          "that the other masks show, with -1 between them; it sees no other key, and rows that no list has "
-          "are poison; packed and paged; 0: no lists",
+          "sparse attention, packed or paged: length of the list of visible keys that each query and KV "
+          "head has; 0: no lists. Lists are drawn from the keys that the other masks show, with -1 entries "
+          "between; rows on no list hold NaN",
           &C::topk, 0, kMaxTopk)
           .when(is_attention)
           .labelled([](P p) { return p.topk > 0 ? fmt::format("/topk{}", p.topk) : ""; })
           .needing(feature(kTopkIndices, [](P p) { return p.topk > 0; })),
       word_key(
           "topk_length",
-          "`topk`: how many entries of a list count. `drawn`: 0 to `topk`, by query; entries behind them are junk",
+          "`topk`: number of valid entries of each list. `drawn`: 0 to `topk`, drawn per query; the entries "
+          "behind are junk",
           &C::topk_length,
           words_of(topk_length_name, {TopkLength::kFull, TopkLength::kDrawn, TopkLength::kZero}))
           .when([](P p) { return is_attention(p) && p.topk > 0; })
@@ -84,10 +84,9 @@ Rows mask_keys() {
           }),
       word_key(
           "expired",
-          "what lies in rows of keys that no query's window or chunk reaches any more (of a sequence "
-          "without queries: all; new tokens excepted). `kept`: values. `nan`: poison. `freed`, paged only: "
-          "poison, and blocks that hold only such rows have table entries that lead nowhere. Needs a "
-          "`window` with a left side, or `attention_chunk`",
+          "contents of rows whose keys no query's window or chunk reaches any more, except new tokens. "
+          "`kept`: values. `nan`: NaN. `freed`, paged only: NaN, and table entries of blocks with only such "
+          "rows point nowhere. Requires a `window` with a left side, or `attention_chunk`",
           &C::expired, words_of(expired_name, {Expired::kKept, Expired::kNan, Expired::kFreed}))
           .when(is_attention)
           .unified([](C& p) {  // the invariant packed_paged relaunches a paged case without blocks
@@ -120,7 +119,8 @@ Rows score_keys() {
       bool_key("alibi_sqrt", "ALiBi by the square root of the distance", &C::alibi_sqrt)
           .when([](P p) { return attends(p) && p.alibi != Alibi::kNone; })
           .labelled(label("-sqrt", [](P p) { return p.alibi_sqrt; })),
-      bool_key("sinks", "one logit per query head, a term of the denominator that has no value", &C::sinks)
+      bool_key("sinks", "one logit per query head, added to the softmax denominator without a value",
+               &C::sinks)
           .when(attends)
           .labelled(label("/sinks", [](P p) { return p.sinks; }))
           .needing(feature(kSinks, [](P p) { return p.sinks; })),
@@ -133,8 +133,8 @@ Rows score_keys() {
           .labelled(label("/qv", [](P p) { return p.qv; }))
           .needing(feature(kQv, [](P p) { return p.qv; })),
       integer_key("num_splits",
-                  "parts that the keys are cut into, whose partial states are merged; may be more than there "
-                  "are keys; 0: the kernel's choice",
+                  "number of parts that the keys are split into, whose states are merged; may exceed the "
+                  "number of keys; 0: the kernel chooses",
                   &C::num_splits, 0, 1024)
           .when(is_attention)
           .labelled([](P p) { return p.num_splits > 0 ? fmt::format("/splits{}", p.num_splits) : ""; })
@@ -148,8 +148,8 @@ Rows call_keys() {
       softmax_scale_key().when(attends).labelled(
           [](P p) { return p.softmax_scale ? fmt::format("/scale{}", *p.softmax_scale) : ""; }),
       bool_key("probs",
-               "attention probabilities are returned, float32 (Hq, total_q, longest key length), before "
-               "dropout",
+               "the kernel returns attention probabilities, float32 (Hq, total_q, longest key length), "
+               "before dropout",
                &C::probs)
           .when(is_attention)
           .labelled(label("/probs", [](P p) { return p.probs; }))
@@ -163,34 +163,35 @@ Rows call_keys() {
           .when(attends)
           .labelled([](P p) { return p.dropout > 0 ? fmt::format("/dropout{}", p.dropout) : ""; })
           .needing(feature(kDropout, [](P p) { return p.dropout > 0; })),
-      word_key("path", "one launch, or [a plan of several](format.md#paths) that must give the same result",
+      word_key("path", "one launch, or [a plan of several](README.md#paths) that must give the same result",
                &C::path,
                words_of(path_name, {Path::kOneCall, Path::kCascade, Path::kSplitDecode, Path::kDcp}))
           .when(is_attention)
           .labelled(
               [](P p) { return p.path == Path::kOneCall ? "" : fmt::format("/{}", path_name(p.path)); }),
-      tokens_key("decode_threshold", "`split_decode`: most queries of a decode", &C::decode_threshold, 1,
-                 1024)
+      tokens_key("decode_threshold", "`split_decode`: maximum number of queries of a decode",
+                 &C::decode_threshold, 1, 1024)
           .when([](P p) { return is_attention(p) && p.path == Path::kSplitDecode; })
           .labelled([](P p) { return fmt::format("{}", p.decode_threshold); })
           .reported([](Json& j, P p) {
             j["decode_threshold"] = p.path == Path::kSplitDecode ? p.decode_threshold : 0;
           })
           .always_written(),
-      integer_key("dcp_ranks", "`dcp`: ranks that the keys are spread over", &C::dcp_ranks, 2, 64)
+      integer_key("dcp_ranks", "`dcp`: number of ranks that hold the keys", &C::dcp_ranks, 2, 64)
           .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
           .labelled([](P p) { return fmt::format("{}", p.dcp_ranks); })
           .reported([](Json& j, P p) { j["dcp_ranks"] = p.path == Path::kDcp ? p.dcp_ranks : 0; })
           .always_written(),
-      tokens_key("dcp_interleave", "`dcp`: neighbouring keys that lie on one rank", &C::dcp_interleave, 1,
+      tokens_key("dcp_interleave", "`dcp`: number of consecutive keys on one rank", &C::dcp_interleave, 1,
                  65536)
           .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
           .labelled([](P p) { return fmt::format("x{}", p.dcp_interleave); })
           .reported([](Json& j, P p) { j["dcp_interleave"] = p.path == Path::kDcp ? p.dcp_interleave : 0; })
           .always_written(),
       word_key("dcp_combine",
-               "`dcp`: where the ranks are, and how their partial states meet. `one_device`: launches on one "
-               "device. The others put rank r on GPU r, and [combine](ranks.md) over NCCL or by peer access",
+               "`dcp`: where the ranks are, and how their partial states are combined. `one_device`: "
+               "launches on one device. The others put rank r on GPU r, and "
+               "[combine](README.md#ranks-on-several-gpus) over NCCL or by peer access",
                &C::dcp_combine,
                words_of(combine_name,
                         {Combine::kOneDevice, Combine::kAllGather, Combine::kAllToAll, Combine::kFused}))

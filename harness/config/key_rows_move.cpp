@@ -9,24 +9,24 @@ Rows move_keys() {
   return {
       word_key(
           "move",
-          "`kv_move`: blocks of the sequences are copied to other blocks, or their rows to a packed tensor, "
-          "in `dtype` if they are in e4m3",
+          "`kv_move`: copies blocks of the sequences to other blocks, or gathers their rows into a packed "
+          "tensor; e4m3 rows are gathered in `dtype`",
           &C::move, words_of(move_name, {Move::kBlocks, Move::kGather}))
           .when(is_move)
           .labelled([](P p) { return fmt::format("/{}", move_name(p.move)); })
           .needing(feature(kGather, [](P p) { return p.gathers(); }))
           .always_written(),
       word_key<bool>("pools",
-                     "`kv_move` of blocks: within the pool, as after a fork (the last block of each sequence "
-                     "twice), or to a second one, as when a sequence is swapped out or in",
+                     "`kv_move` of blocks: within one pool, as after a fork (the last block of each "
+                     "sequence is copied twice), or to a second pool, as when a sequence is swapped out or "
+                     "in",
                      &C::two_pools, {{"same", false}, {"two", true}})
           .when([](P p) { return is_move(p) && !p.gathers(); })
           .labelled(label("-two_pools", [](P p) { return p.two_pools; })),
-      word_key(
-          "starts",
-          "`move: gather`: the first row of each sequence (`seq_starts`): 0; a multiple of `block_size`; "
-          "or any",
-          &C::starts, words_of(starts_name, {Starts::kNone, Starts::kBlocks, Starts::kAny}))
+      word_key("starts",
+               "`move: gather`: first gathered row of each sequence (`seq_starts`): 0, a multiple of "
+               "`block_size`, or any row",
+               &C::starts, words_of(starts_name, {Starts::kNone, Starts::kBlocks, Starts::kAny}))
           .when([](P p) { return p.gathers(); })
           .labelled([](P p) {
             return p.starts == Starts::kNone ? "" : fmt::format("-starts_{}", starts_name(p.starts));

@@ -50,8 +50,9 @@ Rows memory_keys() {
   return {
       word_key(
           "kv",
-          "where keys and values lie: packed by `cu_seqlens_k`; in blocks found through `block_table` "
-          "(`kv_append` and `kv_move`: always so); in a cache with a row per sequence. `attention_backward`: always packed",
+          "layout of keys and values: packed by `cu_seqlens_k`; blocks found through `block_table`; or a "
+          "cache with one row per sequence. `kv_append` and `kv_move` are always paged, "
+          "`attention_backward` always packed",
           &C::kv, words_of(kv_name, {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous}))
           .when(has_kv)
           .unified([](C& p) {
@@ -65,7 +66,7 @@ Rows memory_keys() {
                                                    : kPackedKv;
           })
           .always_written(),
-      tokens_key("block_size", "tokens of a block of a paged cache", &C::block_size, 1, 65536)
+      tokens_key("block_size", "tokens per block of a paged cache", &C::block_size, 1, 65536)
           .when(is_paged)
           .labelled([](P p) { return fmt::format("{}", p.block_size); })
           .always_written(),
@@ -77,11 +78,11 @@ Rows memory_keys() {
           .always_written(),
       word_key(
           "page_layout",
-          "where a sequence's blocks lie in the pool; `shared_prefix`: shuffled, and the first "
-          "`shared_prefix` tokens of all sequences are the same blocks; `lifo_aged`: as a last-in, "
-          "first-out free list leaves them after many requests; `repeated`, not of `kv_append`: each drawn "
-          "anew, so that places of one or several sequences share blocks; `served`, the default of `batch: {serving: "
-          "...}` and for it alone: the block tables of the replay, with shared prefixes",
+          "where a sequence's blocks lie in the pool. `shared_prefix`: shuffled, and the first "
+          "`shared_prefix` tokens of all sequences share their blocks. `lifo_aged`: as a last-in, first-out "
+          "free list leaves them after many requests. `repeated` (not `kv_append`): each block is drawn "
+          "anew, so a block may serve several places and sequences. `served`: the block tables of a "
+          "replayed server, with shared prefixes; default of `batch: {serving: ...}`, and only legal there",
           &C::page_layout,
           words_of(page_layout_name,
                    {PageLayout::kContiguous, PageLayout::kShuffled, PageLayout::kSharedPrefix,
@@ -100,33 +101,34 @@ Rows memory_keys() {
           .always_written(),
       tokens_key(
           "shared_prefix",
-          "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys. A kernel is told so in `path: one_call`",
+          "`page_layout: shared_prefix`: number of tokens that all sequences share; every sequence needs at "
+          "least as many keys. `path: one_call` passes the number to the kernel",
           &C::shared_prefix, 0, kMaxSeqLen)
           .taking("multiple of `block_size`")
           .when([](P p) { return is_paged(p) && p.page_layout == PageLayout::kSharedPrefix; }),
       integer_key(
           "pool_blocks",
-          "paged: blocks of the pool, if more than the sequences need; blocks in use then lie anywhere "
-          "in it, unless `page_layout` is contiguous",
+          "paged: size of the pool, if larger than the sequences need. Used blocks then lie anywhere in it, "
+          "unless `page_layout` is contiguous",
           &C::pool_blocks, 0, 1 << 24)
           .when(is_paged)
           .labelled([](P p) { return p.pool_blocks > 0 ? fmt::format("-pool{}", p.pool_blocks) : ""; }),
       tokens_key(
           "leftpad",
-          "not packed: most unused rows before a sequence's first key, in its row of the cache or in its "
-          "blocks (`cache_leftpad` differs by sequence)",
+          "paged, contiguous: maximum number of unused rows before a sequence's first key (`cache_leftpad`, "
+          "drawn for each sequence)",
           &C::leftpad, 0, 1024)
           .when([](P p) { return is_attention(p) && p.kv != KvSource::kPacked; })
           .labelled([](P p) { return p.leftpad > 0 ? fmt::format("-leftpad{}", p.leftpad) : ""; })
           .needing(feature(kPagedLeftpad, [](P p) { return is_paged(p) && p.leftpad > 0; })),
-      word_key<bool>("cache_batch_idx", "contiguous: which row of the cache a sequence has",
+      word_key<bool>("cache_batch_idx", "contiguous: the cache row of each sequence, in order or shuffled",
                      &C::shuffled_cache, {{"identity", false}, {"shuffled", true}})
           .when(is_contiguous)
           .labelled(label("-identity", [](P p) { return !p.shuffled_cache; })),
       word_key<bool>(
           "block_table_rows",
-          "paged: row b of `block_table` is of sequence b, or of any, which `cache_batch_idx` tells; "
-          "there are then unused rows, too",
+          "paged: row b of `block_table` belongs to sequence b, or to another one; `cache_batch_idx` says "
+          "which. `shuffled` adds unused rows",
           &C::shuffled_table, {{"sequence", false}, {"shuffled", true}})
           .when([](P p) { return is_attention(p) && is_paged(p); })
           .labelled(label("-rows_shuffled", [](P p) { return p.shuffled_table; }))
@@ -139,8 +141,9 @@ Rows memory_keys() {
           .labelled([](P p) { return p.gap_tokens > 0 ? fmt::format("-gap{}", p.gap_tokens) : ""; })
           .needing(feature(kPartialKv, [](P p) { return p.gap_tokens > 0; })),
       tokens_key("gap_queries",
-                 "most unused rows after each sequence's queries, so that `seqused_q` is shorter than "
-                 "`cu_seqlens_q` says: so many after the first, 0 to so many after the others",
+                 "unused rows after each sequence's queries, so that `seqused_q` is shorter than "
+                 "`cu_seqlens_q` says: that many after the first sequence, and a random number up to that "
+                 "after each other one",
                  &C::gap_queries, 0, 1024)
           .when(is_attention)
           .labelled([](P p) { return p.gap_queries > 0 ? fmt::format("-gapq{}", p.gap_queries) : ""; })
@@ -153,21 +156,22 @@ Rows descale_keys() {
   using enum DescalesPer;
   return {
       word_key("q_descales",
-               "what shares a descale of e4m3 queries. `usual`: the query heads of a KV head in a sequence. "
-               "`per_head`: the same in all sequences; `per_tensor`: one for all",
+               "granularity of the descales of e4m3 queries. `usual`: one per sequence and KV head; "
+               "`per_head`: one per KV head for all sequences; `per_tensor`: a single one",
                &C::q_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
           .when([](P p) { return is_attention(p) && p.type_of_q() == DType::kE4m3; })
           .labelled([](P p) { return descales_label("q", p.q_descales); }),
       word_key(
           "k_descales",
-          "the same of keys: e4m3, e5m2, or a scale that `kv_append` is given. `usual`: attention, a "
-          "sequence's KV head; `kv_append`, a KV head in e4m3 and e5m2, a channel of it in int8. Values in one row "
-          "with their keys share theirs",
+          "the same for e4m3 and e5m2 keys, and for scales given to `kv_append`. `usual`: attention, one "
+          "per sequence and KV head; `kv_append`, one per KV head in e4m3 and e5m2, per (KV head, channel) "
+          "in int8. Values that share a row with their keys share the descale",
           &C::k_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
           .when([](P p) { return has_descales(p, false); })
           .unified([](C& p) { unify_descales(p, false); })
           .labelled([](P p) { return descales_label("k", p.k_descales); }),
-      word_key("v_descales", "the same of values; `per_channel`: a channel of a KV head, in all sequences",
+      word_key("v_descales",
+               "the same for values; `per_channel`: one per (KV head, channel) for all sequences",
                &C::v_descales, words_of(descales_per_name, {kUsual, kHead, kTensor, kChannel}))
           .when([](P p) { return has_descales(p, true); })
           .unified([](C& p) { unify_descales(p, true); })
@@ -175,7 +179,7 @@ Rows descale_keys() {
           .needing(feature(kVChannelScales,
                            [](P p) { return p.v_descales == kChannel && is_fp8(p.type_of_v()); })),
       word_key<bool>("out_dtype",
-                     "type of O. `e4m3`, of `attention` and `merge_states`: O divided by a given scale is "
+                     "type of O. `e4m3` (`attention`, `merge_states`): O is divided by a given scale and "
                      "stored, saturating at 448",
                      &C::e4m3_out, {{"same", false}, {"e4m3", true}})
           .when([](P p) { return is_attention(p) || is_merge(p); })
@@ -195,8 +199,8 @@ Rows shape_keys() {
           .always_written(),
       word_key<std::optional<DType>>(
           "q_dtype",
-          "quantised queries; need keys of that type. Descales per (sequence, KV head) in e4m3, per (token, "
-          "head) in int8",
+          "quantised queries; the keys must have the same type. e4m3: descales per (sequence, KV head); "
+          "int8: per (token, head)",
           &C::q_dtype, {{"same", std::nullopt}, {"e4m3", DType::kE4m3}, {"int8", DType::kInt8}})
           .when(is_attention)
           .labelled([](P p) { return p.q_dtype ? fmt::format("-q_{}", dtype_name(*p.q_dtype)) : ""; })
@@ -207,11 +211,11 @@ Rows shape_keys() {
           .reported([](Json& j, P p) { j["q_dtype"] = dtype_name(p.type_of_q()); }),
       word_key(
           "kv_dtype",
-          "quantised keys and values: e4m3 or e5m2 with descales per (sequence, KV head); int8 keys with one per "
-          "(row, KV head) and int8 values with one per (KV head, channel); `int8_k`: values stay in "
-          "`dtype`. `kv_append` quantises new rows to it, by `scales`. For `attention` alone: `nvfp4`, e2m1 with "
-          "a scale in e4m3 for 16 channels and one descale for the tensor; `fp8_ds_mla`, MLA's row of "
-          "`head_dim_v` channels in e4m3 with a scale in fp32 for 128 of them, then the other channels in bf16",
+          "quantised keys and values. `e4m3`, `e5m2`: descales per (sequence, KV head). `int8`: descales of "
+          "keys per (row, KV head), of values per (KV head, channel). `int8_k`: int8 keys; values stay in "
+          "`dtype`. `kv_append` quantises new rows as `scales` says. Only for `attention`: `nvfp4`, e2m1 "
+          "with an e4m3 scale per 16 channels and one descale per tensor; `fp8_ds_mla`, an MLA row of "
+          "`head_dim_v` channels in e4m3 with an fp32 scale per 128, then the other channels in bf16",
           &C::kv_dtype,
           words_of(kv_dtype_name, {KvDType::kSame, KvDType::kE4m3, KvDType::kE5m2, KvDType::kInt8,
                                    KvDType::kInt8K, KvDType::kNvfp4, KvDType::kDsMla}))
@@ -225,9 +229,9 @@ Rows shape_keys() {
           }),
       word_key(
           "scales",
-          "`kv_append` with a quantised `kv_dtype`: scales are given, per KV head in e4m3 and e5m2 and per (KV "
-          "head, channel) in int8; computed per (token, head) and stored in a cache of their own; or "
-          "computed for K and given for V, as attention reads an int8 cache",
+          "`kv_append` with a quantised `kv_dtype`. `given`: scales per KV head (e4m3, e5m2) or per (KV "
+          "head, channel) (int8). `per_token`: computed per (token, head) and stored in a cache of their "
+          "own. `per_token_k`: computed for K and given for V, as attention reads an int8 cache",
           &C::scales, words_of(scales_name, {Scales::kGiven, Scales::kPerToken, Scales::kPerTokenK}))
           .when([](P p) { return p.quantises(false); })
           .unified([](C& p) {
@@ -264,16 +268,16 @@ Rows shape_keys() {
           .needing(feature(kHeadDimV, [](P p) { return p.head_dim_v != 0; })),
       bool_key(
           "v_is_k_view",
-          "values are the first `head_dim_v` channels of the keys and lie there: MLA's decode is `heads: "
-          "16/1, head_dim: 576, head_dim_v: 512`. `kv_move` then moves the one tensor",
+          "values are a view of the first `head_dim_v` channels of the keys. MLA's decode is `heads: 16/1, "
+          "head_dim: 576, head_dim_v: 512`. `kv_move` then moves a single tensor",
           &C::v_is_k_view)
           .when([](P p) { return is_attention(p) || is_move(p); })
           .labelled(label("-v_is_k", [](P p) { return p.v_is_k_view; }))
           .needing(feature(kVIsK, [](P p) { return p.v_is_k_view; })),
       bool_key(
           "one_row",
-          "`kv_append`: a row of the cache holds the `head_dim_v` channels of a value, then the `head_dim` "
-          "of its key. MLA's latent and rotary part are `heads: 1, head_dim: 64, head_dim_v: 512`",
+          "`kv_append`: a cache row holds the `head_dim_v` channels of a value, then the `head_dim` "
+          "channels of its key. MLA's latent and rotary part are `heads: 1, head_dim: 64, head_dim_v: 512`",
           &C::one_row)
           .when(is_append)
           .labelled(label("-one_row", [](P p) { return p.one_row; }))

@@ -12,12 +12,12 @@ namespace {
 
 Rows merge_keys() {
   return {
-      integer_key("states", "`merge_states`: partial states of each row", &C::states, 1, 256)
+      integer_key("states", "`merge_states`: number of partial states per row", &C::states, 1, 256)
           .when(is_merge)
           .labelled([](P p) { return fmt::format("/{}x", p.states); })
           .always_written(),
       word_key<bool>("states_per_row",
-                     "`merge_states`: rows have `states` states each, or 0 to `states` in one list with "
+                     "`merge_states`: every row has `states` states, or 0 to `states` in one list with "
                      "`state_indptr`",
                      &C::ragged_states, {{"equal", false}, {"varied", true}})
           .when(is_merge)
@@ -30,8 +30,7 @@ Rows merge_keys() {
           .labelled([](P p) { return std::string(dtype_name(p.type_of_partial())); })
           .reported([](Json& j, P p) { j["partial_dtype"] = dtype_name(p.type_of_partial()); })
           .always_written(),
-      number_key("empty_states",
-                 "`merge_states`: share of the states that have seen no key: LSE -inf, O poison",
+      number_key("empty_states", "`merge_states`: share of states without keys: LSE -inf, NaN in O",
                  &C::empty_states, [](double x) { return x >= 0.0 && x <= 1.0; }, "a number from 0 to 1",
                  {{"type", "number"}, {"minimum", 0}, {"maximum", 1}})
           .when(is_merge)
@@ -39,8 +38,7 @@ Rows merge_keys() {
           .always_written(),
       word_key(
           "empty_lse",
-          "`merge_states`: the LSE of a state that has seen no key: -inf, +inf as FlashAttention 2 writes "
-          "it, or one of both",
+          "`merge_states`: LSE of a state without keys: -inf; +inf, as FlashAttention 2 writes it; or either",
           &C::empty_lse, words_of(empty_lse_name, {EmptyLse::kMinusInf, EmptyLse::kPlusInf, EmptyLse::kBoth}))
           .when([](P p) { return is_merge(p) && p.empty_states > 0; })
           .labelled([](P p) {
@@ -60,12 +58,12 @@ Rows merge_keys() {
 /// Conventions of LSEs.
 Rows lse_keys() {
   return {
-      word_key<bool>("lse_log", "LSEs that a launch reads and writes: natural logarithms, or to base 2",
-                     &C::lse_base2, {{"natural", false}, {"base2", true}})
+      word_key<bool>("lse_log", "base of all LSEs that a launch reads and writes: e or 2", &C::lse_base2,
+                     {{"natural", false}, {"base2", true}})
           .when(has_lse)
           .labelled(label("/lse-base2", [](P p) { return p.lse_base2; }))
           .needing(feature(kLseBase2, [](P p) { return p.lse_base2; })),
-      word_key<bool>("out_lse_layout", "order of the LSE that is written, (head, token) or (token, head)",
+      word_key<bool>("out_lse_layout", "order of the written LSE, (head, token) or (token, head)",
                      &C::out_lse_token_major, {{"head_major", false}, {"token_major", true}})
           .when(has_lse)
           .labelled(label("/out_lse-token_major", [](P p) { return p.out_lse_token_major; }))
@@ -78,14 +76,14 @@ Rows refusal_keys() {
   return {
       word_key<bool>(
           "expect",
-          "`refused`: the case passes if the kernel refuses it, and fails if the kernel takes it; its "
-          "words are kept. Nothing is timed",
+          "`refused`: the case passes if the kernel refuses it, and fails otherwise. The record keeps the "
+          "kernel's reason. Nothing is timed",
           &C::expect_refused, {{"result", false}, {"refused", true}})
           .unified([](C& p) { p.expect_refused = p.expect_refused || p.bad_launch != BadLaunch::kNone; })
           .labelled(label("/refused", [](P p) { return p.expect_refused; })),
       word_key(
           "bad_launch",
-          "a launch that [contradicts the contract](format.md#expected-refusals); implies `expect: refused`",
+          "a launch that [contradicts the contract](README.md#expected-refusals); implies `expect: refused`",
           &C::bad_launch, words_of(bad_launch_name, {std::begin(kBadLaunches), std::end(kBadLaunches)}))
           .labelled([](P p) {
             return p.bad_launch == BadLaunch::kNone ? "" : fmt::format("-{}", bad_launch_name(p.bad_launch));
@@ -108,7 +106,7 @@ Rows last_keys() {
                             : "/" + batch_label(p.seqs);
           })
           .always_written(),
-      word_key("data", "kind of input values: which faults can be seen depends on it", &C::data,
+      word_key("data", "distribution of input values; it decides which faults can be seen", &C::data,
                words_of(profile_name, {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
                                        Profile::kHuge}))
           .unified([](C& p) {  // peaked changes q only
@@ -121,7 +119,7 @@ Rows last_keys() {
           })
           .reported([](Json& j, P p) { j["data"] = p.captured ? "captured" : profile_name(p.data); }),
       bool_key("allow_short_kv",
-               "accept sequences with more queries than keys under a causal mask: their first queries see "
+               "accepts sequences with more queries than keys under a causal mask; their first queries see "
                "nothing",
                &C::allow_short_kv)
           .when(attends),
@@ -132,9 +130,9 @@ Rows make_keys() {
   Rows keys = {
       word_key(
           "op",
-          "what is computed; `kv_append` writes new keys and values into a paged cache; `merge_states` "
-          "makes one state of several partial ones (O and LSE over parts of the keys); `attention_backward` "
-          "computes the gradients of q, K, V and sinks from O, LSE and dO; `kv_move` copies blocks of a paged cache or "
+          "what is computed. `kv_append` writes new keys and values into a paged cache; `merge_states` "
+          "merges partial states (O and LSE over parts of the keys); `attention_backward` computes the "
+          "gradients of q, K, V and sinks from O, LSE and dO; `kv_move` copies blocks of a paged cache or "
           "gathers rows from it",
           &C::op, words_of(op_name, {std::begin(kOps), std::end(kOps)}))
           .labelled([](P p) { return std::string(op_name(p.op)); })

@@ -25,7 +25,7 @@ const std::vector<std::string>& serving_words(std::string_view key);
 /// JSON Schema of what read_serving accepts.
 nlohmann::ordered_json serving_schema();
 
-/// A table of the keys, for configs/format.md.
+/// A table of the keys, for harness/serving/README.md.
 std::string serving_markdown();
 
 }  // namespace attnbench

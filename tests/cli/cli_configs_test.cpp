@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <regex>
 #include <set>
-#include <tuple>
 
 #include "tests/cli/pins.h"
 #include "tests/cli/program.h"
@@ -44,23 +42,6 @@ TEST(Configs, AllExpand) {
     EXPECT_THAT(o.out, HasSubstr(" 0 duplicates dropped")) << entry.path() << ": a case is written twice";
   }
   EXPECT_GE(files, 7);
-}
-
-TEST(Configs, ReadmeCountsTheirCases) {
-  const Scratch scratch;
-  const std::regex row("\n\\| `([a-z0-9_]+\\.yaml)` \\| ([0-9,]+) ");
-  using Page = std::tuple<const char*, const char*, int>;
-  for (const auto& [page, folder, least] :
-       {Page{"configs/README.md", "configs/", 6}, Page{"kernels/peers/README.md", "configs/peers/", 5}}) {
-    const std::string readme = read_text(source_path(page));
-    int rows = 0;
-    for (std::sregex_iterator i(readme.begin(), readme.end(), row), end; i != end; ++i, ++rows) {
-      const std::string cases = std::regex_replace(i->str(2), std::regex(","), "");
-      const Outcome o = run_attnbench(scratch, {"list", source_path(folder + i->str(1)), "--device", "cpu"});
-      EXPECT_THAT(o.out, HasSubstr("\n" + cases + " cases (")) << folder << i->str(1);
-    }
-    EXPECT_GE(rows, least) << folder;
-  }
 }
 
 /// A share of the cases of a file, on all kernels of the cpu device or on one.
