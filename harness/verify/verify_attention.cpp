@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
-#include <unordered_map>
 
 #include "harness/cases/cost.h"
 #include "harness/cases/seen_keys.h"
+#include "harness/verify/attention_totals.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/check_cache.h"
 #include "harness/verify/copy_of.h"
@@ -47,34 +47,6 @@ std::string number_text(double x) { return std::isnan(x) ? "NaN" : fmt::format("
 std::string row_text(int seq, int pos, int head) {
   return fmt::format("seq {} pos {} head {}", seq, pos, head);
 }
-
-/// Sums over compared rows. Each block of rows has its own, which is then added under a lock: blocks are
-/// large, so sums per thread would save nothing.
-struct Totals {
-  Verdict v;
-  double sum_z2 = 0;
-  int64_t elements = 0;
-  double sxx = 0, sxy = 0;  // slope of the error on o, weighted by 1 / sigma^2 and by row
-  double mean_xy = 0;       // sxy if O were the mean of the visible values
-  MadeUp zeros, mean;
-  struct Slope {
-    double xx, xy, mean_xy;
-  };
-  /// The same sums of rows that one key carries; rows with the same output count once.
-  std::unordered_map<uint64_t, Slope> one_key;
-  double worst_abs_z = -1;
-  struct Place {
-    int seq, pos, head;
-    double figure, limit;
-    double expected = 0;  ///< the LSE's, for worst_lse
-  };
-  std::optional<Place> worst_row, worst_lse;
-  struct WorstP {
-    int seq, pos, head, key;
-    double got, expected, z;
-  };
-  std::optional<WorstP> worst_p;
-};
 
 class Judge {
  public:
@@ -121,7 +93,7 @@ class Judge {
   }
 
   void take(const reference::RowBlock& block) {
-    Totals t;
+    AttentionTotals t;
     const int d = p_.dim_v();
     for (std::size_t r = 0; r < block.rows.size(); ++r) {
       const reference::RowId id = block.rows[r];
@@ -182,15 +154,15 @@ class Judge {
       }
       t.sum_z2 += row_z2;
       t.elements += d;
-      note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, limit});
+      AttentionTotals::note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, limit});
       if (p_.probs) take_probs(t, block, r, token, m);
       if (outputs_.no_lse) continue;
       const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(m.lse) : 0;  // by download_outputs
       const double lse_z = std::abs(lse(token, id.head) - m.lse) / std::hypot(model_.sigma_lse(m), converted);
-      note(t.worst_lse, {id.seq, id.pos, id.head, lse_z, kMaxZ, m.lse});
+      AttentionTotals::note(t.worst_lse, {id.seq, id.pos, id.head, lse_z, kMaxZ, m.lse});
     }
     const std::lock_guard lock(mutex_);
-    merge(t);
+    totals_.add(t);
   }
 
   /// The verdict on all rows that were taken.
@@ -338,7 +310,7 @@ class Judge {
   }
 
   /// Judges the probabilities of row r of the block. scan_all judges those that must be 0.
-  void take_probs(Totals& t, const reference::RowBlock& block, std::size_t r, int64_t token,
+  void take_probs(AttentionTotals& t, const reference::RowBlock& block, std::size_t r, int64_t token,
                   const RowMoments& m) const {
     const reference::RowId id = block.rows[r];
     const float* got = probs(token, id.head);
@@ -357,34 +329,6 @@ class Judge {
     return outputs_.probs.data() + (head * total_q_ + token) * longest_k_;
   }
 
-  /// NaN is the worst, whichever thread meets it first.
-  static void note(std::optional<Totals::Place>& worst, Totals::Place place) {
-    if (std::isnan(place.figure)) place.figure = INFINITY;
-    if (!worst || !(place.figure / place.limit <= worst->figure / worst->limit)) worst = place;
-  }
-
-  void merge(const Totals& t) {
-    totals_.v.rows += t.v.rows;
-    totals_.v.max_abs = larger_error(totals_.v.max_abs, t.v.max_abs);
-    totals_.v.max_ulp = larger_error(totals_.v.max_ulp, t.v.max_ulp);
-    totals_.v.max_rel = larger_error(totals_.v.max_rel, t.v.max_rel);
-    totals_.sum_z2 += t.sum_z2;
-    totals_.elements += t.elements;
-    totals_.sxx += t.sxx;
-    totals_.sxy += t.sxy;
-    totals_.mean_xy += t.mean_xy;
-    totals_.zeros.add(t.zeros);
-    totals_.mean.add(t.mean);
-    totals_.one_key.insert(t.one_key.begin(), t.one_key.end());
-    if (t.worst_abs_z > totals_.worst_abs_z) {
-      totals_.worst_abs_z = t.worst_abs_z;
-      totals_.v.worst = t.v.worst;
-    }
-    if (t.worst_row) note(totals_.worst_row, *t.worst_row);
-    if (t.worst_lse) note(totals_.worst_lse, *t.worst_lse);
-    if (t.worst_p && (!totals_.worst_p || t.worst_p->z > totals_.worst_p->z)) totals_.worst_p = t.worst_p;
-  }
-
   const CaseParams& p_;
   const SeenKeys seen_;
   const StoredOut stored_;
@@ -399,7 +343,7 @@ class Judge {
   int32_t longest_k_ = 0;
   std::atomic<bool> mean_rejected_ = false;
   std::mutex mutex_;
-  Totals totals_;
+  AttentionTotals totals_;
 };
 
 /// Computes the reference's rows that are compared, and passes them to `sink`.
