@@ -9,11 +9,22 @@
 #include <iomanip>
 #include <sstream>
 
+#include "harness/device/sanitized.h"
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
+namespace {
+
+#ifdef __clang__
+constexpr bool kPinnedHere = false;  // it contracts other sums than GCC, which made the pins
+#else
+constexpr bool kPinnedHere = !kSanitized;
+#endif
+
+}  // namespace
 
 void expect_pinned(const std::string& name, std::vector<std::string> lines, std::optional<double> mean) {
+  if (!kPinnedHere) return;
   std::sort(lines.begin(), lines.end());
   uint64_t digest = 0xcbf29ce484222325u;  // FNV-1a
   std::string text;
