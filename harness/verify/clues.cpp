@@ -292,6 +292,7 @@ class Clues {
         }
         continue;
       }
+      if (match_by_zeros(launched_, rows)) continue;
       matches.push_back(
           {s.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })});
     }

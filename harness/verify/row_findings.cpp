@@ -53,6 +53,12 @@ double common_factor(const Row& row) {
 
 }  // namespace
 
+bool match_by_zeros(const Launched& launched, std::span<const RowFinding> rows) {
+  return std::all_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.keys == 0; }) &&
+         (launched.outputs.no_lse ||
+          std::any_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; }));
+}
+
 RowMoments moments_of(const reference::RowBlock& block, std::size_t r, const CaseInputs& inputs) {
   const reference::RowId id = block.rows[r];
   return {.lse = block.lse[r],

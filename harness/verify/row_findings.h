@@ -55,6 +55,10 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
                                   const reference::Inputs& inputs, std::span<const reference::RowId> rows,
                                   int num_threads);
 
+/// Whether the rows of a changed problem match without evidence: none sees a key, so any O of zeros is its result, and
+/// the LSE does not say so.
+bool match_by_zeros(const Launched& launched, std::span<const RowFinding> rows);
+
 /// What the reference knows of row `r` of a block, for the error model.
 RowMoments moments_of(const reference::RowBlock& block, std::size_t r, const CaseInputs& inputs);
 

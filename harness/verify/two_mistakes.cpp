@@ -44,16 +44,19 @@ std::vector<Explanation> two_mistakes(const Launched& launched, const reference:
       reference::Problem problem = right;
       one.change(problem);
       other.change(problem);
-      bool lse_too = true;
+      std::vector<RowFinding> all;
       // Most pairs fail in the first row. All rows are the last to be looked at.
       const auto explains = [&](std::size_t from, std::size_t to) {
         const auto found = find_rows(launched, problem, one.misreads ? *one.inputs : *other.inputs,
                                      std::span(rows).subspan(from, to - from), num_threads);
-        for (const RowFinding& r : found) lse_too = lse_too && !r.wrong_lse;
+        all.insert(all.end(), found.begin(), found.end());
         return std::none_of(found.begin(), found.end(), [](const RowFinding& r) { return r.wrong_o; });
       };
-      if (explains(0, 1) && explains(1, kFewest) && explains(kFewest, rows.size()))
-        out.push_back({fmt::format("{}{}{}{}", kTwoMistakes, one.text, kAndTheOther, other.text), lse_too});
+      if (!explains(0, 1) || !explains(1, kFewest) || !explains(kFewest, rows.size())) continue;
+      if (match_by_zeros(launched, all)) continue;
+      const bool lse_too =
+          std::none_of(all.begin(), all.end(), [](const RowFinding& r) { return r.wrong_lse; });
+      out.push_back({fmt::format("{}{}{}{}", kTwoMistakes, one.text, kAndTheOther, other.text), lse_too});
     }
   }
   return out;

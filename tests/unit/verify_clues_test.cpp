@@ -321,6 +321,17 @@ TEST(Clues, NoiseLooksLikeNothing) {
   EXPECT_THAT(found, Each(Not(HasSubstr("looks like"))));
 }
 
+TEST(Clues, ZerosMatchNoMistakeThatLeavesNoKeys) {
+  const Case c = case_of(false);  // a kernel that leaves out the keys behind whole tiles of 64 sees none
+  HostOutputs h = right_outputs(c);
+  std::fill(h.out.begin(), h.out.end(), 0);
+  EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("left out")))) << "the LSE says that keys were seen";
+  std::fill(h.lse.begin(), h.lse.end(), -INFINITY);
+  EXPECT_THAT(clues(c, h), Contains(HasSubstr("left out"))) << "so does it that none was";
+  h.no_lse = true;
+  EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("left out"))));
+}
+
 TEST(Clues, ScoresOfFewDigitsAreNoMissingRescale) {
   const auto digits = [](double x) {  // 8 bits, as bf16 has them
     int exponent = 0;
