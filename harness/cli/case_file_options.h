@@ -1,7 +1,6 @@
 // Options that `export` and `check` share.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +14,7 @@ namespace attnbench::cli {
 
 /// The arithmetic of a kernel that runs elsewhere, which cannot declare it by itself.
 struct NumericsOptions {
-  std::vector<std::string> types;  ///< --numerics: "p=bf16", "acc=fp32"
-  std::optional<double> exp_err;   ///< --exp-err
+  std::vector<std::string> types;  ///< --numerics: "p=bf16", "acc=fp32", "exp_rel_err=2^-22"
 
   void add(CLI::App& command, const std::string& default_text);
   /// `base` with what the options replace.

@@ -99,9 +99,6 @@ void NumericsOptions::add(CLI::App& command, const std::string& default_text) {
         Required ignored;
         return read_required({item}, ignored);
       });
-  command.add_option("--exp-err", exp_err, "Relative error of its exponential, such as 2.4e-7 (2^-22)")
-      ->type_name("X")
-      ->check(number_in(0, 0.5));
 }
 
 Numerics NumericsOptions::over(Numerics base) const {
@@ -112,7 +109,6 @@ Numerics NumericsOptions::over(Numerics base) const {
   for (std::size_t i = 0; i < kDeclaredNumbers.size(); ++i) {
     if (given.numbers[i]) base.*kDeclaredNumbers[i].field = *given.numbers[i];
   }
-  if (exp_err) base.exp_rel_err = *exp_err;
   if (const auto why = out_of_bounds(base)) throw UsageError("--numerics: " + *why);
   return base;
 }
