@@ -26,12 +26,12 @@ std::function<std::string(const std::string&)> number_in(double lo, double hi) {
     const bool whole = !text.empty() && *end == '\0';
     return whole && x >= lo && x <= hi
                ? std::string()
-               : fmt::format("a number from {:g} to {:g} is wanted, given '{}'", lo, hi, text);
+               : fmt::format("a number from {:g} to {:g} is required, given '{}'", lo, hi, text);
   };
 }
 
 std::string has_a_name(const std::string& text) {
-  return text.empty() ? "a name is wanted, given '' (of a variable that is not set?)" : "";
+  return text.empty() ? "a name is required, given '' (of a variable that is not set?)" : "";
 }
 
 void add_require_option(CLI::App& command, std::vector<std::string>& required) {

@@ -231,7 +231,7 @@ void refuse_other_run(const fs::path& dir, const std::vector<std::string>& diffe
                       const std::string& began_as) {
   if (different.empty()) return;
   throw UsageError(fmt::format(
-      "--resume {}: that was another run ({}); give the same configuration, options and program, or a new --out{}",
+      "--resume {}: the folder holds another run ({}); give the same configuration, options and program, or a new --out{}",
       dir.string(), fmt::join(different, "; "),
       began_as.empty()
           ? ""

@@ -124,7 +124,7 @@ void check_options(const GateOptions& o) {
         "--against-kernel NAME or --against-plugin FILE");
   }
   if (o.against.find('/') != o.against.npos && access(o.against.c_str(), X_OK) != 0) {
-    throw UsageError(fmt::format("--against {}: {}; a build of attnbench is wanted{}", o.against,
+    throw UsageError(fmt::format("--against {}: {}; a build of attnbench is required{}", o.against,
                                  std::strerror(errno), near_file(o.against)));
   }
   if (!o.against_kernel.empty() && o.kernels.size() != 1) {

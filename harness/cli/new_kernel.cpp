@@ -173,7 +173,8 @@ void add_new_kernel(CLI::App& app, Program& program) {
     command->add_flag_callback(
         s.flag,
         [=] {
-          if (!flag->empty()) throw CLI::ValidationError(*flag + " and " + s.flag, "one of them is wanted");
+          if (!flag->empty())
+            throw CLI::ValidationError(*flag + " and " + s.flag, "contradict each other: give one of them");
           *flag = s.flag;
         },
         s.what);

@@ -153,7 +153,7 @@ void load_plugins(Program& program) {
   program.plugin_files.insert(program.plugin_files.end(), program.peer_files.begin(),
                               program.peer_files.end());
   if (worker && program.plugin_digests.size() != program.plugin_files.size()) {
-    throw UsageError("--plugin-digest: one for each --plugin is wanted");
+    throw UsageError("--plugin-digest: one for each --plugin is required");
   }
   if (worker) take_worker_pipes();  // before the static initialisers of a plug-in run
   if (opens) {

@@ -172,7 +172,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   if (planned == 0 && cases.cases.empty()) {
     say_nothing_matched(cases);
   } else if (planned == 0) {
-    std::cerr << fmt::format("nothing to run: {} on {} takes the op of none of the {}\n",
+    std::cerr << fmt::format("nothing to run: {} on {} supports the op of none of the {}\n",
                              fmt::join(o.kernels, ", "), o.device, counted(std::ssize(cases.cases), "case"));
   }
   return worse_exit_code(worse_exit_code(exit_code_of(records), lost.empty() ? 0 : 5), cases.exit_code());
@@ -289,9 +289,8 @@ std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const 
                            left.empty() ? "nothing to run again"
                                         : fmt::format("{} of them to run again", left.size()));
   if (left.empty() && held < work.size()) {
-    std::cerr << fmt::format(
-        "note: that run has only {} of the {} asked for now; --out DIR names another one\n", held,
-        counted(std::ssize(work), "run"));
+    std::cerr << fmt::format("note: that run has only {} of these {}; --out DIR names another run\n", held,
+                             counted(std::ssize(work), "run"));
   }
   return left;
 }
@@ -432,7 +431,7 @@ int run(const RunOptions& given, const Program& program) {
     std::cerr << fmt::format("{}: {} of {} runs are finished\n", dir.string(), records.size(), work.size());
   }
 
-  set_advice(fmt::format("finished cases are in {}, and --resume {} goes on{}",
+  set_advice(fmt::format("finished cases are in {}; --resume {} continues{}",
                          (dir / "journal.jsonl").string(), folder_to_resume(dir),
                          o.in_process ? "; without --in-process each case is isolated" : ""));
   watch_for_stop(o.in_process ? std::nullopt : std::optional(o.timeout_s));

@@ -34,7 +34,7 @@ std::vector<fs::path> rescue(const FileError& e, const fs::path& dir, const Jour
   if (!journal.vanished()) {
     const std::string file = (dir / "journal.jsonl").string();
     if (std::string_view(e.what()).starts_with(file)) throw e;  // says it itself
-    throw FileError(fmt::format("{}; {} are in {}: make room and go on with --resume {}", e.what(), held,
+    throw FileError(fmt::format("{}; {} are in {}: make room, then continue with --resume {}", e.what(), held,
                                 file, folder_to_resume(dir)));
   }
   std::string lines;
@@ -46,7 +46,7 @@ std::vector<fs::path> rescue(const FileError& e, const fs::path& dir, const Jour
     auto paths = write_reports(other, formats, context, records);
     const bool all = std::ssize(records) == context.planned || in_gate();
     std::cerr << error_line(fmt::format("{}; {} are not there, but in {}{}", e.what(), held, other.string(),
-                                        all ? "" : ", from where --resume goes on"))
+                                        all ? "" : ", and --resume continues from it"))
               << "\n";
     return paths;
   } catch (const std::exception& again) {  // also if there is no folder for temporary files

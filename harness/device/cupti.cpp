@@ -90,7 +90,7 @@ void Cupti::Impl::choose_metrics() {
       break;
     }
   }
-  if (names.empty()) throw cupti::Refusal(fmt::format("CUPTI has no counter of {} that is wanted", chip));
+  if (names.empty()) throw cupti::Refusal(fmt::format("CUPTI has none of the counters for {}", chip));
   for (const std::string& n : names) name_pointers.push_back(n.c_str());
 }
 

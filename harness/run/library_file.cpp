@@ -18,7 +18,7 @@
 namespace attnbench {
 namespace {
 
-constexpr const char* kWanted = "a shared library is wanted, made by g++ or nvcc with -fPIC and -shared";
+constexpr const char* kWanted = "a shared library is required, made by g++ or nvcc with -fPIC and -shared";
 constexpr const char* kArchive =
     "it is a static archive; link it into a shared library: g++ -shared -o mine.so -Wl,--whole-archive FILE "
     "-Wl,--no-whole-archive, with objects that are compiled with -fPIC";

@@ -65,7 +65,7 @@ std::string why_not_opened(const std::string& path) {
   if (says("undefined symbol")) {
     mend = "; add the source or the library that defines it to the line that links the plug-in";
   } else if (says("cannot dynamically load")) {
-    mend = "; a shared library is wanted, made by g++ or nvcc with -fPIC and -shared";
+    mend = "; a shared library is required, made by g++ or nvcc with -fPIC and -shared";
   } else if (says("cannot open shared object file")) {
     mend = "; name its folder in LD_LIBRARY_PATH, or by -Wl,-rpath when the plug-in is linked";
   }
@@ -108,7 +108,7 @@ std::string missing_in(const Kernel& k) {
     return "has a name that is not snake_case: a small letter first, then small letters, digits and _";
   }
   if (k.abi_version != kKernelAbiVersion) {
-    return fmt::format("says abi_version {}; kKernelAbiVersion, {}, is wanted", k.abi_version,
+    return fmt::format("says abi_version {}; {} (kKernelAbiVersion) is required", k.abi_version,
                        kKernelAbiVersion);
   }
   if (!is_op(k.op)) return fmt::format("has op {}, which is none", static_cast<int32_t>(k.op));

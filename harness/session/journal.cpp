@@ -91,7 +91,8 @@ void Journal::write_all(std::string_view text) const {
   while (!text.empty()) {
     const ssize_t n = write(fd_, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("append to the journal", "; what it holds is kept: make room and go on with --resume");
+    if (n < 0)
+      fail("append to the journal", "; what it holds is kept: make room, then continue with --resume");
     text.remove_prefix(static_cast<std::size_t>(n));
   }
 }

@@ -226,7 +226,7 @@ class Clues {
       if (!(std::abs(r.lse - r.expected_lse * std::numbers::log2e) <= 1e-4 * (1 + std::abs(r.lse))))
         return "";
     }
-    return any ? "looks like: the LSE is of base 2, where base e is wanted" : "";
+    return any ? "looks like: the LSE is of base 2, where base e is required" : "";
   }
 
   /// Says whether the results lost their fractions. NumPy has no bf16, so a kernel that assigns floats to an
@@ -242,7 +242,7 @@ class Clues {
       some = some || !r.zero;
     }
     if (!any || !(zero || (integers && some))) return "";
-    const std::string mend = fmt::format("results converted to integers, where the bits of {} are wanted",
+    const std::string mend = fmt::format("results converted to integers, where the bits of {} are required",
                                          dtype_name(p_.type_of_out()));
     if (!zero) return "looks like: " + mend;
     return "O is 0 in all wrong rows" +

@@ -295,7 +295,7 @@ std::string lse_order(const CaseParams& p, std::span<const RowFinding> rows, std
     if (!same) return "";
     any = true;
   }
-  return any ? "looks like: the LSE is written as (total_q, Hq), where (Hq, total_q) is wanted: lse_stride_head "
+  return any ? "looks like: the LSE is written as (total_q, Hq), where (Hq, total_q) is required: lse_stride_head "
                "elements from head to head"
              : "";
 }

@@ -11,7 +11,7 @@ namespace attnbench {
 /// "all wrong rows, and no right ones, are of heads 1, 2"; empty if no trait separates them.
 std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows);
 
-/// Says that wrong LSEs stand in the order (total_q, Hq), where (Hq, total_q) is wanted; empty if they do not. `lse`: as
+/// Says that wrong LSEs stand in the order (total_q, Hq), where (Hq, total_q) is required; empty if they do not. `lse`: as
 /// the launch left it.
 std::string lse_order(const CaseParams& p, std::span<const RowFinding> rows, std::span<const float> lse);
 

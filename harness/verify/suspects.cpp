@@ -116,7 +116,7 @@ class Suspects {
       }
     } else {
       if (p_.window_right < 0)
-        change("a causal mask is applied that nobody asked for",
+        change("a causal mask is applied, but the case has none",
                [](reference::Problem& x) { x.causal = true; });
       change("the last key of each sequence is left out", shorter_by_one);
     }

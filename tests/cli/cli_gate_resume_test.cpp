@@ -151,9 +151,10 @@ TEST_F(CliGateResume, AnotherGateIsRefusedInWords) {
        "cases: 4 runs planned here as there, but others, seed 1 there and 7 here)");
   says({"--resume", "g", "--filter", "gap1"},
        "cases: 4 runs planned there, 1 here, and 3 of its 4 finished runs not here, such as ");
-  says({"--resume", "g", "--min-effect", "5"},
-       "--resume g: that was another run (--min-effect: '2' there, '5' here); give the same configuration, "
-       "options and program, or a new --out");
+  says(
+      {"--resume", "g", "--min-effect", "5"},
+      "--resume g: the folder holds another run (--min-effect: '2' there, '5' here); give the same configuration, "
+      "options and program, or a new --out");
   says({"--resume", "g", "--out", "h"}, "drop --out");
   says({"--resume", "nowhere"}, "--resume nowhere: there is no such folder");
   says({"--resume", "g/1-base"}, "g/1-base: holds no gate.jsonl");

@@ -58,7 +58,7 @@ TEST(CliLastWords, InProcessTheCallTheCaseAndTheMendAreNamed) {
                   HasSubstr(std::string("attnbench: error: ") + words + " in " + call +
                             " of example, case attention/packed/bf16/h2-2/d24/causal/q5, kernel example of " +
                             kPlugin +
-                            "; finished cases are in out/journal.jsonl, and --resume out goes on; "
+                            "; finished cases are in out/journal.jsonl; --resume out continues; "
                             "without --in-process each case is isolated\n"));
       const std::string journal = read_text(scratch.dir() / "out" / "journal.jsonl");
       EXPECT_EQ(std::count(journal.begin(), journal.end(), '\n'), 1) << journal;
@@ -118,7 +118,7 @@ TEST(CliLastWords, AHangIsNamedByTheSignalThatEndsIt) {
   EXPECT_EQ(o.exit_code, 130);
   EXPECT_THAT(o.err,
               ContainsRegex("stopped at once in (launch of example, )?case [^ ]*/d24/causal/q5, kernel "
-                            "example of .*; finished cases are in out/journal.jsonl, and --resume out"));
+                            "example of .*; finished cases are in out/journal.jsonl; --resume out"));
 }
 
 Outcome selftest(const Scratch& scratch, std::vector<std::string> more) {

@@ -62,7 +62,7 @@ TEST_F(CliLostFolder, ThatCannotBeMadeAnewIsAnErrorAndNoLoss) {
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("out: error: cannot make the folder: Not a directory"));
   EXPECT_THAT(o.err, HasSubstr(" of 4 records are not there, but in " + (other / "out").string() +
-                               ", from where --resume goes on\n"));
+                               ", and --resume continues from it\n"));
   EXPECT_GE(read_records(other / "out").size(), 1u);
   const Outcome more = run_faulty(scratch_, {"run", scratch_.path("four.yaml"), "--device", "cpu", "--kernel",
                                              "slow", "--no-time", "--resume", (other / "out").string()});

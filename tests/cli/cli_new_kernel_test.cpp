@@ -138,7 +138,7 @@ TEST(CliNewKernel, RefusesWhatWouldFailLater) {
   EXPECT_THAT(refusal({"cpu.cpp"}), HasSubstr("attnbench has a kernel named cpu; name it my_cpu.cpp"));
   EXPECT_THAT(refusal({"mine"}), HasSubstr("must end in .py, .cpp or .cu"));
   EXPECT_THAT(refusal({"mine.cpp", "--cuda"}), HasSubstr("--cuda writes a .cu file; name it mine.cu"));
-  EXPECT_THAT(refusal({"a.py", "--numpy", "--torch"}), HasSubstr("one of them is wanted"));
+  EXPECT_THAT(refusal({"a.py", "--numpy", "--torch"}), HasSubstr("contradict each other: give one of them"));
   EXPECT_THAT(refusal({"no_folder/a.py"}), HasSubstr("no_folder/a.py: error: cannot write"));
 }
 

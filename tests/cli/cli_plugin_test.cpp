@@ -78,7 +78,7 @@ TEST(CliPlugin, LastFailedTakesTheRunOfTheSamePlugIn) {
                     Not(HasSubstr("passes over")), Not(HasSubstr("note: that run"))));
   o = run("example",
           {"--last-failed", "--dry-run", "--case", "{batch: q3}", "--out", (runs / newer).string()});
-  EXPECT_THAT(o.err, HasSubstr("note: that run has only 1 of the 2 runs asked for now; --out DIR names"));
+  EXPECT_THAT(o.err, HasSubstr("note: that run has only 1 of these 2 runs; --out DIR names"));
   o = run("wrong", {"--last-failed", "--dry-run", "--out", (runs / newer).string()});
   EXPECT_THAT(o.err, HasSubstr(newer + " holds a run with " + plugin("example") + ", and this one has " +
                                plugin("wrong")));
@@ -252,7 +252,7 @@ TEST(CliPlugin, ResumeAndMergeTakeTheSameBuildOnly) {
   EXPECT_EQ(run(moved, {"--resume", "r"}).exit_code, 0) << "the same build in another place";
   const Outcome other = run(plugin("slow"), {"--resume", "r"});
   EXPECT_EQ(other.exit_code, 2);
-  EXPECT_THAT(other.err, HasSubstr("that was another run (plug-ins: "));
+  EXPECT_THAT(other.err, HasSubstr("the folder holds another run (plug-ins: "));
 
   ASSERT_EQ(run(plugin("example"), {"--shard", "1/2", "--out", "1"}).exit_code, 0);
   ASSERT_EQ(run(moved, {"--shard", "2/2", "--out", "2"}).exit_code, 0);
@@ -342,10 +342,10 @@ TEST(CliPlugin, EachMistakeIsOneSentenceWithItsMend) {
   const Mistake mistakes[] = {
       {"nowhere.so", 2, "there is no such file"},
       {".", 2, "this is a folder; a plug-in's file is required"},
-      {scratch.write("text.so", "hello"), 2, "it is text; a shared library is wanted"},
+      {scratch.write("text.so", "hello"), 2, "it is text; a shared library is required"},
       {scratch.write("empty.so", ""), 2, "it is empty: "},
       {scratch.write("cut.so", whole.substr(0, whole.size() / 4)), 2, "it is cut off: it has "},
-      {ATTNBENCH_PROGRAM, 2, "; a shared library is wanted, made by g++ or nvcc with -fPIC and -shared"},
+      {ATTNBENCH_PROGRAM, 2, "; a shared library is required, made by g++ or nvcc with -fPIC and -shared"},
       {plugin("undefined_symbol"), 2,
        "undefined symbol: a_function_of_nobody; add the source or the library"},
       {plugin("no_table"), 2,

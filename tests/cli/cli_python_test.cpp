@@ -210,7 +210,7 @@ TEST_F(CliPython, ResumeTakesTheSameSourcesOnly) {
   std::ofstream(scratch.dir() / "d" / "attend.py", std::ios::app) << "\n";  // a module that the file imports
   const Outcome o = run_attnbench(scratch, resume);
   EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.err, HasSubstr("that was another run (plug-ins: " + file + " changed since ("));
+  EXPECT_THAT(o.err, HasSubstr("the folder holds another run (plug-ins: " + file + " changed since ("));
   ASSERT_EQ(run(file, {"--case", kPythonCase, "--kernel", "mine"}).exit_code, 0);
   EXPECT_NE(plugin()["digest"], before["digest"]);
   EXPECT_EQ(plugin()["versions"], before["versions"]);

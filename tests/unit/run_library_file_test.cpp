@@ -73,7 +73,7 @@ TEST_F(RunLibraryFile, AnotherTypeOfElfFileIsNamedWithItsMend) {
   EXPECT_THAT(why(changed(header(), kType, ET_REL, 2)),
               StartsWith("it is an object file, which is not linked; link it: g++ -shared"));
   EXPECT_THAT(why(changed(header(), kType, ET_EXEC, 2)),
-              StartsWith("it is a program; a shared library is wanted"));
+              StartsWith("it is a program; a shared library is required"));
   EXPECT_THAT(why(changed(header(), kType, ET_CORE, 2)), StartsWith("it is an ELF file of type 4; a shared"));
 }
 
@@ -99,12 +99,12 @@ TEST_F(RunLibraryFile, WhatIsNoElfFileIsNamedWithItsMend) {
   EXPECT_EQ(
       why("/* GNU ld script */\nOUTPUT_FORMAT(elf64-x86-64)\nGROUP ( /lib/libm.so.6  AS_NEEDED ( /lib/x.so.1 ) )"),
       "it is a linker script; give the library that it names, /lib/libm.so.6");
-  EXPECT_THAT(why("import attnbench\n"), AllOf(StartsWith("it is text; a shared library is wanted"),
+  EXPECT_THAT(why("import attnbench\n"), AllOf(StartsWith("it is text; a shared library is required"),
                                                EndsWith("(the name of a kernel in Python must end in .py)")));
   EXPECT_THAT(why("int main() {}\n", "mine.cu"), StartsWith("it is source code: compile it, "));
-  EXPECT_THAT(why("MZ\x90"), StartsWith("it is for Windows; a shared library is wanted"));
+  EXPECT_THAT(why("MZ\x90"), StartsWith("it is for Windows; a shared library is required"));
   EXPECT_THAT(why(std::string("\x01\x02\x00", 3)),
-              StartsWith("it has no ELF header; a shared library is wanted"));
+              StartsWith("it has no ELF header; a shared library is required"));
 }
 
 }  // namespace

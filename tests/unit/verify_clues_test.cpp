@@ -118,7 +118,7 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
       {.text = "query head h reads K head min(h, 1), not h / 2; the V head is right",
        .k_head = [](int h) { return std::min(h, 1); },
        .v_head = [](int h) { return h / 2; }},
-      {.text = "a causal mask is applied that nobody asked for", .causal = false},
+      {.text = "a causal mask is applied, but the case has none", .causal = false},
       {.text =
            "the causal mask hides one key too many: keys j < diag are seen, not j <= diag, in a part of the rows",
        .sees = [](int i, int j, SeqLen l) { return j < i + l.k - l.q + (i % 3 != 0); }},
@@ -356,7 +356,7 @@ TEST(Clues, LseOfBaseTwo) {
       ElementsAre(
           "64 of 64 rows looked at are wrong, in the LSE alone; their O is right, so look at what is written: the "
           "natural logarithm of the sum of weights, plus the score that they are relative to",
-          "looks like: the LSE is of base 2, where base e is wanted"));
+          "looks like: the LSE is of base 2, where base e is required"));
 }
 
 TEST(Clues, LseInTheOtherOrder) {

@@ -104,7 +104,7 @@ TEST(RowClues, FloatsThatWereConvertedToTheIntegersThatHoldTheBits) {
     ASSERT_TRUE(ones) << "some results are 1 and more";
     EXPECT_THAT(clues(c, h),
                 Contains(HasSubstr("looks like: results converted to integers, where the bits of " +
-                                   std::string(dtype_name(dtype)) + " are wanted")));
+                                   std::string(dtype_name(dtype)) + " are required")));
     std::fill(h.out.begin(), h.out.end(), 0);
     EXPECT_THAT(clues(c, h), Contains(std::string("O is 0 in all wrong rows")));
   }
