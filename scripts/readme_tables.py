@@ -224,21 +224,6 @@ def gate_trust_load(*files):
     return gate_trust.load_table(files)
 
 
-SPREAD_LABELS = {"paged16-nhd-shuffled/bf16/h4-1/d128/causal/16q1s1k": "decode, block_size 16",
-                 "packed/bf16/h4-1/d128/causal/2q256": "prefill"}
-
-
-def run_spread(data):
-    cases = {c["case"]: c for c in data["cases"]}
-    rows = []
-    for case, label in SPREAD_LABELS.items():
-        for cores in ("near", "far"):
-            s = cases[f"attention/{case}/slow_0_percent"][cores]
-            rows.append([label, cores, str(s["runs"]), f"{s['us']:.0f}", f"{s['cores_us']:.1f}", f"{s['handover_us']:.1f}", f"{s['memory_us']:.0f}",
-                         f"{s['sd_of_us_over_cores_percent']:.1f} %"])
-    return table(["case", "cores", "runs", "time", "`cores_us`", "`handover_us`", "`memory_us`", "spread"], "llr", rows)
-
-
 def cold(*files):
     """How far times with warm code, and with --cache cold, are from those between real kernels."""
     rows = []
@@ -348,7 +333,6 @@ TABLES = {
     "serving_cost": (["cpu/serving_cost.json"], lambda data: table(*peers_tables.serving_cost(data, demand))),
     "gate_trust": (GATES, lambda *files: gate_trust.table(files)),
     "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
-    "run_spread": (["cpu/run_spread.json"], run_spread),
     "fuzz": (FUZZ, fuzz),
     "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.by_tool),
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
