@@ -118,9 +118,8 @@ EIGHT_BITS_STEPS = [STEPS[1], *STEPS[5:]]
 FOUR, EIGHT = ("32 x 8k, 4 query tokens", "32q4s8k"), ("32 x 8k, 8 query tokens", "32q8s8k")
 MIXED_STEPS = [
     ("2,048 tokens over 8,192 keys, 63 decodes at 4,096", "q2ks8k_63q1s4k"), ("the chunk alone", "q2ks8k"), ("the decodes alone", "63q1s4k"),
-    ("2,048 tokens over 10,240 keys, 63 decodes at 4,096", "q2ks10k_63q1s4k"), ("the chunk alone", "q2ks10k"),
     ("512 over 2,048, 15 decodes at 1,024", "q512s2k_15q1s1k"), ("512 over 2,048, 255 at 1,024", "q512s2k_255q1s1k"),
-    ("2 x 1,024 over 4,096, 126 at 2,048", "2q1ks4k_126q1s2k"), ("512, 7 decodes at 512", "q512_7q1s512"),
+    ("2 x 1,024 over 4,096, 126 at 2,048", "2q1ks4k_126q1s2k"),
     ("128 over 1,024, 31 at 1,024", "q128s1k_31q1s1k"), ("512 over 8,192, 63 at 4,096", "q512s8k_63q1s4k"), ("1,024 over 4,096, 15 at 2,048", "q1ks4k_15q1s2k"),
     ("1,024, 500 over 3,072 and 300 over 1,024; 20 at 512, 20 at 2,048, 20 at 6,144", "q1k_q500s3k_q300s1k_20q1s512_20q1s2k_20q1s6k")]
 
@@ -308,7 +307,7 @@ TABLES = {
     "prefill": (["h100/prefill.json"], kernels(["lengths", *RATES_HEAD], RATES, LENGTHS, "sm90_prefill")),
     "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES, *(f"appending, {p}" for p in PAGES[:2])], BY_PAGE + [("us", p + ROTATED) for p in (P16, P64)], [*STEPS, FOUR, EIGHT], "sm90_decode")),
     "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], on_both(EIGHT_BITS_HEAD, EIGHT_BITS, EIGHT_BITS_STEPS, EIGHT_BITS_STEPS, "sm90_decode")),
-    "mixed": (["h100/mixed.json", "h200-checks/mixed.json"], on_both(["step", *PAGES], BY_PAGE, MIXED_STEPS, MIXED_STEPS[:5], "sm90_mixed")),
+    "mixed": (["h100/mixed.json", "h200-checks/mixed.json"], on_both(["step", *PAGES], BY_PAGE, MIXED_STEPS, MIXED_STEPS[:3], "sm90_mixed")),
     "cascade": (["h100/mixed.json"], kernels(["decodes", "one call", "`path: cascade`"], [("us", f"attention/paged64-nhd-shared8192/bf16/h32-8/d128/causal/{path}{{}}") for path in ("", "cascade/")], [(n, f"{n}q1s8448") for n in ("32", "128", "256")], "sm90_mixed")),
     "append": (["h100/decode.json"], kernels(["tokens", "copy, us", "GB/s", "%SOL", "with rotary, us", "GB/s", "%SOL"],
                                              three_of_each(APPEND + "/h8/d128/{}", APPEND + "/h8/d128/neox/{}"), [("128", "128q1s1k"), ("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
