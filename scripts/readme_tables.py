@@ -115,7 +115,7 @@ LENGTHS = [("32 x 512", "32q512"), ("16 x 1024", "16q1k"), ("8 x 2048", "8q2k"),
 STEPS = [("1 x 1k", "q1s1k"), ("1 x 8k", "q1s8k"), ("1 x 32k", "q1s32k"), ("8 x 4k", "8q1s4k"), ("32 x 1k", "32q1s1k"), ("32 x 8k", "32q1s8k"), ("128 x 8k", "128q1s8k")]
 EIGHT_BITS_HEAD = ["batch x context", *(f"{t}page {n}" for t in ("bf16, ", "e4m3, ", "int8, ") for n in (16, 64))]
 EIGHT_BITS_STEPS = [STEPS[1], *STEPS[5:]]
-FOUR, EIGHT = ("32 x 8k, 4 query tokens", "32q4s8k"), ("32 x 8k, 8 query tokens", "32q8s8k")
+EIGHT = ("32 x 8k, 8 query tokens", "32q8s8k")
 MIXED_STEPS = [
     ("2,048 tokens over 8,192 keys, 63 decodes at 4,096", "q2ks8k_63q1s4k"), ("the chunk alone", "q2ks8k"), ("the decodes alone", "63q1s4k"),
     ("512 over 2,048, 15 decodes at 1,024", "q512s2k_15q1s1k"), ("512 over 2,048, 255 at 1,024", "q512s2k_255q1s1k"),
@@ -305,7 +305,7 @@ FUZZ = ["h100-checks/fuzz_ten_minutes.json", "h100-checks/fuzz.json"]
 TABLES = {
     "quickstart": (["h100/quickstart.json"], quickstart),
     "prefill": (["h100/prefill.json"], kernels(["lengths", *RATES_HEAD], RATES, LENGTHS, "sm90_prefill")),
-    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES, *(f"appending, {p}" for p in PAGES[:2])], BY_PAGE + [("us", p + ROTATED) for p in (P16, P64)], [*STEPS, FOUR, EIGHT], "sm90_decode")),
+    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES, *(f"appending, {p}" for p in PAGES[:2])], BY_PAGE + [("us", p + ROTATED) for p in (P16, P64)], [*STEPS, EIGHT], "sm90_decode")),
     "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], on_both(EIGHT_BITS_HEAD, EIGHT_BITS, EIGHT_BITS_STEPS, EIGHT_BITS_STEPS, "sm90_decode")),
     "mixed": (["h100/mixed.json", "h200-checks/mixed.json"], on_both(["step", *PAGES], BY_PAGE, MIXED_STEPS, MIXED_STEPS[:3], "sm90_mixed")),
     "cascade": (["h100/mixed.json"], kernels(["decodes", "one call", "`path: cascade`"], [("us", f"attention/paged64-nhd-shared8192/bf16/h32-8/d128/causal/{path}{{}}") for path in ("", "cascade/")], [(n, f"{n}q1s8448") for n in ("32", "128", "256")], "sm90_mixed")),
