@@ -120,7 +120,7 @@ MIXED_STEPS = [
     ("2,048 tokens over 8,192 keys, 63 decodes at 4,096", "q2ks8k_63q1s4k"), ("the chunk alone", "q2ks8k"), ("the decodes alone", "63q1s4k"),
     ("512 over 2,048, 15 decodes at 1,024", "q512s2k_15q1s1k"), ("512 over 2,048, 255 at 1,024", "q512s2k_255q1s1k"),
     ("2 x 1,024 over 4,096, 126 at 2,048", "2q1ks4k_126q1s2k"),
-    ("128 over 1,024, 31 at 1,024", "q128s1k_31q1s1k"), ("512 over 8,192, 63 at 4,096", "q512s8k_63q1s4k"), ("1,024 over 4,096, 15 at 2,048", "q1ks4k_15q1s2k"),
+    ("128 over 1,024, 31 at 1,024", "q128s1k_31q1s1k"), ("1,024 over 4,096, 15 at 2,048", "q1ks4k_15q1s2k"),
     ("1,024, 500 over 3,072 and 300 over 1,024; 20 at 512, 20 at 2,048, 20 at 6,144", "q1k_q500s3k_q300s1k_20q1s512_20q1s2k_20q1s6k")]
 
 
