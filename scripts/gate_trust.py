@@ -93,18 +93,38 @@ def summary(tally):
     return out
 
 
+def together(first, second):
+    """The tally of two sets of gates, as far as table() shows it."""
+    out = {key: first[key] + second[key] for key in ("gates", "cases", "called_slower")}
+    out["slower_by_percent"] = first["slower_by_percent"]
+    out["called_slower_share"] = out["called_slower"] / out["gates"]
+    out["called_slower_95"] = wilson(out["called_slower"], out["gates"])
+    for key, by in (("inconclusive_share", "gates"), ("seconds_per_gate", "gates"), ("cases_called_slower_share", "cases")):
+        out[key] = (first[key] * first[by] + second[key] * second[by]) / out[by]
+    logs = [(t["cases"], math.log(t["mean_ratio"])) for t in (first, second) if t["mean_ratio"] is not None]
+    out["mean_ratio"] = math.exp(sum(n * x for n, x in logs) / sum(n for n, _ in logs)) if logs else None
+    return out
+
+
 def table(files):
-    """Markdown of results made without --load."""
+    """Markdown of results made without --load. Gates of several files that differ in nothing shown are added up."""
     lines = ["| device | sweep | slower by | gates | called slower | 95 % | inconclusive | of cases | mean ratio | s per gate | against |",
              "|---|---|--:|--:|--:|---|--:|--:|--:|--:|---|"]
+    alike = {}
     for data in files:
+        side = (data["device"]["model"], data["config"], f"{data['mode']}, {data['min_effect_percent']:g} %")
+        tallies = alike.setdefault(side, {})
         for t in data["tallies"]:
+            percent = t["slower_by_percent"]
+            tallies[percent] = together(tallies[percent], t) if percent in tallies else t
+    for (model, config, against), tallies in alike.items():
+        for percent, t in sorted(tallies.items()):
             lo, hi = t["called_slower_95"]
             ratio = "-" if t["mean_ratio"] is None else f"{t['mean_ratio']:.4f}"
-            lines.append(f"| {data['device']['model']} | {data['config']} | {t['slower_by_percent']} % | {t['gates']} "
+            lines.append(f"| {model} | {config} | {percent} % | {t['gates']} "
                          f"| {100 * t['called_slower_share']:.1f} % | {100 * lo:.1f} to {100 * hi:.1f} % "
                          f"| {100 * t['inconclusive_share']:.1f} % | {100 * t['cases_called_slower_share']:.1f} % | {ratio} "
-                         f"| {t['seconds_per_gate']:.1f} | {data['mode']}, {data['min_effect_percent']:g} % |")
+                         f"| {t['seconds_per_gate']:.1f} | {against} |")
     return "\n".join(lines)
 
 

@@ -115,13 +115,12 @@ LENGTHS = [("32 x 512", "32q512"), ("16 x 1024", "16q1k"), ("8 x 2048", "8q2k"),
 STEPS = [("1 x 1k", "q1s1k"), ("1 x 8k", "q1s8k"), ("1 x 32k", "q1s32k"), ("8 x 4k", "8q1s4k"), ("32 x 1k", "32q1s1k"), ("32 x 8k", "32q1s8k"), ("128 x 8k", "128q1s8k")]
 EIGHT_BITS_HEAD = ["batch x context", *(f"{t}page {n}" for t in ("bf16, ", "e4m3, ", "int8, ") for n in (16, 64))]
 EIGHT_BITS_STEPS = [STEPS[1], *STEPS[5:]]
-FOUR, EIGHT = ("32 x 8k, 4 query tokens", "32q4s8k"), ("32 x 8k, 8 query tokens", "32q8s8k")
+EIGHT = ("32 x 8k, 8 query tokens", "32q8s8k")
 MIXED_STEPS = [
     ("2,048 tokens over 8,192 keys, 63 decodes at 4,096", "q2ks8k_63q1s4k"), ("the chunk alone", "q2ks8k"), ("the decodes alone", "63q1s4k"),
-    ("2,048 tokens over 10,240 keys, 63 decodes at 4,096", "q2ks10k_63q1s4k"), ("the chunk alone", "q2ks10k"),
     ("512 over 2,048, 15 decodes at 1,024", "q512s2k_15q1s1k"), ("512 over 2,048, 255 at 1,024", "q512s2k_255q1s1k"),
-    ("2 x 1,024 over 4,096, 126 at 2,048", "2q1ks4k_126q1s2k"), ("512, 7 decodes at 512", "q512_7q1s512"),
-    ("128 over 1,024, 31 at 1,024", "q128s1k_31q1s1k"), ("512 over 8,192, 63 at 4,096", "q512s8k_63q1s4k"), ("1,024 over 4,096, 15 at 2,048", "q1ks4k_15q1s2k"),
+    ("2 x 1,024 over 4,096, 126 at 2,048", "2q1ks4k_126q1s2k"),
+    ("128 over 1,024, 31 at 1,024", "q128s1k_31q1s1k"), ("1,024 over 4,096, 15 at 2,048", "q1ks4k_15q1s2k"),
     ("1,024, 500 over 3,072 and 300 over 1,024; 20 at 512, 20 at 2,048, 20 at 6,144", "q1k_q500s3k_q300s1k_20q1s512_20q1s2k_20q1s6k")]
 
 
@@ -224,21 +223,6 @@ def gate_trust_load(*files):
     return gate_trust.load_table(files)
 
 
-SPREAD_LABELS = {"paged16-nhd-shuffled/bf16/h4-1/d128/causal/16q1s1k": "decode, block_size 16",
-                 "packed/bf16/h4-1/d128/causal/2q256": "prefill"}
-
-
-def run_spread(data):
-    cases = {c["case"]: c for c in data["cases"]}
-    rows = []
-    for case, label in SPREAD_LABELS.items():
-        for cores in ("near", "far"):
-            s = cases[f"attention/{case}/slow_0_percent"][cores]
-            rows.append([label, cores, str(s["runs"]), f"{s['us']:.0f}", f"{s['cores_us']:.1f}", f"{s['handover_us']:.1f}", f"{s['memory_us']:.0f}",
-                         f"{s['sd_of_us_over_cores_percent']:.1f} %"])
-    return table(["case", "cores", "runs", "time", "`cores_us`", "`handover_us`", "`memory_us`", "spread"], "llr", rows)
-
-
 def cold(*files):
     """How far times with warm code, and with --cache cold, are from those between real kernels."""
     rows = []
@@ -321,9 +305,9 @@ FUZZ = ["h100-checks/fuzz_ten_minutes.json", "h100-checks/fuzz.json"]
 TABLES = {
     "quickstart": (["h100/quickstart.json"], quickstart),
     "prefill": (["h100/prefill.json"], kernels(["lengths", *RATES_HEAD], RATES, LENGTHS, "sm90_prefill")),
-    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES, *(f"appending, {p}" for p in PAGES[:2])], BY_PAGE + [("us", p + ROTATED) for p in (P16, P64)], [*STEPS, FOUR, EIGHT], "sm90_decode")),
+    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES, *(f"appending, {p}" for p in PAGES[:2])], BY_PAGE + [("us", p + ROTATED) for p in (P16, P64)], [*STEPS, EIGHT], "sm90_decode")),
     "decode_eight_bits": (["h100/decode.json", "h200-checks/decode.json"], on_both(EIGHT_BITS_HEAD, EIGHT_BITS, EIGHT_BITS_STEPS, EIGHT_BITS_STEPS, "sm90_decode")),
-    "mixed": (["h100/mixed.json", "h200-checks/mixed.json"], on_both(["step", *PAGES], BY_PAGE, MIXED_STEPS, MIXED_STEPS[:5], "sm90_mixed")),
+    "mixed": (["h100/mixed.json", "h200-checks/mixed.json"], on_both(["step", *PAGES], BY_PAGE, MIXED_STEPS, MIXED_STEPS[:3], "sm90_mixed")),
     "cascade": (["h100/mixed.json"], kernels(["decodes", "one call", "`path: cascade`"], [("us", f"attention/paged64-nhd-shared8192/bf16/h32-8/d128/causal/{path}{{}}") for path in ("", "cascade/")], [(n, f"{n}q1s8448") for n in ("32", "128", "256")], "sm90_mixed")),
     "append": (["h100/decode.json"], kernels(["tokens", "copy, us", "GB/s", "%SOL", "with rotary, us", "GB/s", "%SOL"],
                                              three_of_each(APPEND + "/h8/d128/{}", APPEND + "/h8/d128/neox/{}"), [("128", "128q1s1k"), ("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
@@ -348,7 +332,6 @@ TABLES = {
     "serving_cost": (["cpu/serving_cost.json"], lambda data: table(*peers_tables.serving_cost(data, demand))),
     "gate_trust": (GATES, lambda *files: gate_trust.table(files)),
     "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
-    "run_spread": (["cpu/run_spread.json"], run_spread),
     "fuzz": (FUZZ, fuzz),
     "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.by_tool),
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
