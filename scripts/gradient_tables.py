@@ -33,22 +33,6 @@ def size(row, fault):
     return "none" if x is None else f"{x:.0f}" if fault.startswith("dropped") else f"{x:.1e}"
 
 
-def reference(data):
-    """Rates of the reference, forward and backward, on one core."""
-    rate = {b["name"].removesuffix("_median"): b["useful"] / 1e9 for b in data["benchmarks"]}
-    rows = []
-    for name, forward in rate.items():
-        if name.startswith("full/"):
-            shape = name.removeprefix("full/")
-            backward = rate[f"backward/{shape}"]
-            if backward < 0.5 * forward:
-                raise ValueError(f"{shape}: the backward reference runs at less than half of the forward reference's rate")
-            dim, causal = (part.split(":")[1] for part in shape.split("/"))
-            rows.append([f"head_dim {dim}, {'causal' if causal == '1' else 'no mask'}", f"{forward:.1f}", f"{backward:.1f}",
-                         f"{backward / forward:.2f}"])
-    return ["case", "forward, GFLOP/s", "backward, GFLOP/s", "ratio"], "lr", rows
-
-
 def sensitivity(*results):
     """Head, alignment and rows of what the checks see of each kernel in bf16 and fp32, at the longest context of its file."""
     rows = []

@@ -339,7 +339,6 @@ TABLES = {
     "selftest": (["cpu/selftest.json"], selftest),
     **{f"{k}_backward": (gradient_tables.files(f"{k}_backward"), lambda *data, make=getattr(gradient_tables, k): table(*make(*data)))
        for k in ("sensitivity", "peers")},
-    "reference_rate": (["cpu/reference.json"], lambda data: table(*gradient_tables.reference(data))),
     "sensitivity": (["cpu/sensitivity.json"], lambda data: sensitivity_plot.tables(data["sensitivity"])),
 }
 
