@@ -1,7 +1,7 @@
 // libattnbench.so: the program as functions, for an interpreter of Python (harness/python/attnbench/_host.py).
 #include "harness/cli/cli.h"
 #include "harness/device/read.h"
-#include "harness/run/python.h"
+#include "harness/launch/python.h"
 
 extern "C" {
 

@@ -7,7 +7,7 @@ without times.
 
 --only REGEX lists the cases in whose ids it is found; the head counts the others as `unlisted`.
 One line for each case and kernel that ran: id (empty: that of the line above), kernel, status, and the figures
-of the check (harness/verify/README.md). Lines that begin with # say how the file was made, and how many cases were
+of the check (harness/judge/README.md). Lines that begin with # say how the file was made, and how many cases were
 skipped. Needs Python 3 and its standard library only.
 """
 import argparse

@@ -23,8 +23,8 @@
 #include "harness/config/batch_spec.h"
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
-#include "harness/exchange/captured_file.h"
-#include "harness/record/text.h"
+#include "harness/interop/captured_file.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {
@@ -165,7 +165,7 @@ void CaseOptions::add(CLI::App& command) {
           "config", configs,
           "Sweeps: YAML files (format: configs/README.md), or names of those that come with attnbench, "
           "such as quickstart; folders of FlashInfer traces, or captured tensors (.safetensors; "
-          "harness/exchange/README.md)")
+          "harness/interop/README.md)")
       ->type_name("CONFIG")
       ->transform(sweep_path);
   command

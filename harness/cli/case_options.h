@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "harness/cases/case.h"
-#include "harness/exchange/flashinfer_trace.h"
-#include "harness/verify/verdict.h"
+#include "harness/interop/flashinfer_trace.h"
+#include "harness/judge/verdict.h"
 
 namespace CLI {
 class App;

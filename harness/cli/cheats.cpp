@@ -15,12 +15,12 @@
 #include "harness/cli/child_program.h"
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/files.h"
-#include "harness/record/json.h"
-#include "harness/record/load.h"
-#include "harness/record/text.h"
+#include "harness/launch/python.h"
 #include "harness/report/table.h"
-#include "harness/run/python.h"
+#include "harness/results/files.h"
+#include "harness/results/json.h"
+#include "harness/results/load.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

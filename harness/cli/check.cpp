@@ -13,13 +13,13 @@
 #include "harness/cli/common.h"
 #include "harness/cli/misplaced.h"
 #include "harness/cli/usage_error.h"
-#include "harness/exchange/outputs.h"
-#include "harness/record/exit_code.h"
-#include "harness/record/text.h"
+#include "harness/interop/outputs.h"
+#include "harness/judge/declared_types.h"
+#include "harness/judge/made_up.h"
 #include "harness/report/console.h"
+#include "harness/results/exit_code.h"
+#include "harness/results/text.h"
 #include "harness/session/memory_check.h"
-#include "harness/verify/declared_types.h"
-#include "harness/verify/made_up.h"
 
 namespace attnbench::cli {
 namespace {

@@ -23,10 +23,10 @@
 #include "harness/cli/usage_error.h"
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
-#include "harness/record/exit_code.h"
-#include "harness/record/text.h"
-#include "harness/run/last_words.h"
-#include "harness/run/python.h"
+#include "harness/launch/last_words.h"
+#include "harness/launch/python.h"
+#include "harness/results/exit_code.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 
@@ -94,7 +94,7 @@ constexpr OtherOption kOtherOptions[] = {
      "--workers N (with --no-time) or --threads N does that, on the cpu"},
     {"--num-threads --nthreads --omp-threads", "--threads", "--threads N does that"},
     {"--atol --rtol --tol --tolerance --eps --epsilon --threshold", "",
-     "tolerances follow from the arithmetic that a kernel declares (harness/verify/README.md)"},
+     "tolerances follow from the arithmetic that a kernel declares (harness/judge/README.md)"},
     {"--verify --validate --correctness --check-only --verify-only --no-bench --no-benchmark --no-timing",
      "--no-time", "--no-time verifies and does not time"},
     {"--no-check --no-verify --skip-check --skip-verify --no-validation --bench-only --perf-only", "--check",

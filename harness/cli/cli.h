@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/plugin.h"
+#include "harness/launch/plugin.h"
 #include "kernels/registry.h"
 
 namespace CLI {

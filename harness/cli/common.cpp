@@ -8,9 +8,9 @@
 
 #include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
-#include "harness/record/record.h"
-#include "harness/record/text.h"
-#include "harness/verify/declared_types.h"
+#include "harness/judge/declared_types.h"
+#include "harness/results/record.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 

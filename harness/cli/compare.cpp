@@ -13,11 +13,11 @@
 #include "harness/cli/compare_flags.h"
 #include "harness/cli/pattern.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/text.h"
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
 #include "harness/report/kernel_matrix.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

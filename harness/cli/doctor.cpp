@@ -11,8 +11,8 @@
 #include "harness/cli/device_options.h"
 #include "harness/device/memory_limit.h"
 #include "harness/gigabytes.h"
-#include "harness/record/record.h"
-#include "harness/run/link_times.h"
+#include "harness/launch/link_times.h"
+#include "harness/results/record.h"
 #include "harness/session/plan.h"
 
 namespace attnbench::cli {

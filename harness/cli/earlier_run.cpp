@@ -15,11 +15,11 @@
 #include "harness/cli/common.h"
 #include "harness/cli/gate_journal.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/files.h"
-#include "harness/record/host.h"
-#include "harness/record/json_read.h"
-#include "harness/record/load.h"
-#include "harness/record/text.h"
+#include "harness/results/files.h"
+#include "harness/results/host.h"
+#include "harness/results/json_read.h"
+#include "harness/results/load.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "harness/cli/case_options.h"
-#include "harness/record/load.h"
-#include "harness/record/record.h"
+#include "harness/results/load.h"
+#include "harness/results/record.h"
 #include "harness/session/session.h"
 
 namespace attnbench::cli {

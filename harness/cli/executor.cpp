@@ -12,8 +12,8 @@
 #include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
-#include "harness/run/last_words.h"
-#include "harness/run/python.h"
+#include "harness/launch/last_words.h"
+#include "harness/launch/python.h"
 #include "harness/session/session.h"
 
 namespace attnbench::cli {

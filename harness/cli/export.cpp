@@ -11,12 +11,12 @@
 #include "harness/cli/common.h"
 #include "harness/cli/misplaced.h"
 #include "harness/cli/usage_error.h"
-#include "harness/exchange/case_file.h"
-#include "harness/record/files.h"
-#include "harness/run/launcher.h"
-#include "harness/run/numerics_bounds.h"
+#include "harness/interop/case_file.h"
+#include "harness/judge/declared_types.h"
+#include "harness/launch/launcher.h"
+#include "harness/launch/numerics_bounds.h"
+#include "harness/results/files.h"
 #include "harness/session/memory_check.h"
-#include "harness/verify/declared_types.h"
 #include "kernels/registry.h"
 
 namespace attnbench::cli {
@@ -136,7 +136,7 @@ void add_export(CLI::App& app, Program& program) {
       "Examples:\n"
       "  attnbench export '{kv: paged, batch: 4q1s1k, heads: 32/8}' -o case.safetensors\n"
       "  attnbench export configs/smoke.yaml --case ID -o case.safetensors --padding zeros\n"
-      "Tensors and metadata: harness/exchange/README.md. Judge outputs with attnbench check.");
+      "Tensors and metadata: harness/interop/README.md. Judge outputs with attnbench check.");
   command->callback([=, &program] { program.chosen = [=] { return export_case(*o); }; });
 }
 

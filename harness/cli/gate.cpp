@@ -26,16 +26,16 @@
 #include "harness/cli/usage_error.h"
 #include "harness/compare/gate_policy.h"
 #include "harness/config/near_file.h"
+#include "harness/launch/python.h"
 #include "harness/plain_file.h"
-#include "harness/record/coverage.h"
-#include "harness/record/exit_code.h"
-#include "harness/record/files.h"
-#include "harness/record/text.h"
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
 #include "harness/report/summary.h"
-#include "harness/run/python.h"
+#include "harness/results/coverage.h"
+#include "harness/results/exit_code.h"
+#include "harness/results/files.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include "harness/cli/common.h"
 #include "harness/cli/gate.h"
 #include "harness/compare/gate_policy.h"
+#include "harness/compare/join_runs.h"
 #include "harness/compare/noise.h"
-#include "harness/compare/pool.h"
-#include "harness/record/files.h"
-#include "harness/record/json.h"
+#include "harness/results/files.h"
+#include "harness/results/json.h"
 
 namespace attnbench::cli {
 namespace {

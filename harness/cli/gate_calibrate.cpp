@@ -7,9 +7,9 @@
 #include "harness/cli/gate.h"
 #include "harness/cli/usage_error.h"
 #include "harness/compare/gate_policy.h"
-#include "harness/record/files.h"
-#include "harness/record/text.h"
 #include "harness/report/table.h"
+#include "harness/results/files.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 

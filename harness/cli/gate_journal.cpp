@@ -8,10 +8,10 @@
 
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/files.h"
-#include "harness/record/json.h"
-#include "harness/record/load.h"
-#include "harness/record/text.h"
+#include "harness/results/files.h"
+#include "harness/results/json.h"
+#include "harness/results/load.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

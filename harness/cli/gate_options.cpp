@@ -17,7 +17,7 @@
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/compare/ratio.h"
-#include "harness/record/load.h"
+#include "harness/results/load.h"
 
 namespace attnbench::cli {
 namespace {

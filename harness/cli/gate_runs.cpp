@@ -13,8 +13,8 @@
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/profiler_tool.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/files.h"
-#include "harness/record/text.h"
+#include "harness/results/files.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

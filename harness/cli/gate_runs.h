@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "harness/cli/gate_journal.h"
-#include "harness/record/load.h"
+#include "harness/results/load.h"
 
 namespace attnbench::cli {
 

@@ -8,7 +8,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/files.h"
+#include "harness/results/files.h"
 
 namespace attnbench::cli {
 namespace {

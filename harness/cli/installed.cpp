@@ -10,7 +10,7 @@
 #include "harness/cli/common.h"
 #include "harness/config/near_file.h"
 #include "harness/config/sweep_file.h"
-#include "harness/run/python.h"
+#include "harness/launch/python.h"
 
 namespace attnbench::cli {
 namespace {

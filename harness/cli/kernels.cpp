@@ -16,8 +16,8 @@
 #include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/config/feature_keys.h"
-#include "harness/record/text.h"
-#include "harness/verify/declared_types.h"
+#include "harness/judge/declared_types.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

@@ -7,12 +7,12 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
-#include "harness/record/exit_code.h"
-#include "harness/record/files.h"
-#include "harness/record/json.h"
-#include "harness/record/load.h"
-#include "harness/record/merge.h"
 #include "harness/report/summary.h"
+#include "harness/results/exit_code.h"
+#include "harness/results/files.h"
+#include "harness/results/json.h"
+#include "harness/results/load.h"
+#include "harness/results/merge.h"
 
 namespace attnbench::cli {
 namespace {

@@ -10,9 +10,9 @@
 #include "harness/cli/common.h"
 #include "harness/cli/installed.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/files.h"
-#include "harness/record/text.h"
-#include "harness/run/python.h"
+#include "harness/launch/python.h"
+#include "harness/results/files.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 

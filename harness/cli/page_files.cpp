@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "harness/cli/common.h"
-#include "harness/record/files.h"
+#include "harness/results/files.h"
 
 namespace attnbench::cli {
 

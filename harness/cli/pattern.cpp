@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "harness/cli/usage_error.h"
-#include "harness/record/text.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 

@@ -13,8 +13,8 @@
 #include "harness/cli/common.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/text.h"
-#include "harness/run/python.h"
+#include "harness/launch/python.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

@@ -17,8 +17,8 @@
 #include "harness/cli/common.h"
 #include "harness/cli/peers.h"
 #include "harness/cli/usage_error.h"
-#include "harness/run/last_words.h"
-#include "harness/run/python.h"
+#include "harness/launch/last_words.h"
+#include "harness/launch/python.h"
 #include "harness/session/worker_pipe.h"
 
 namespace attnbench::cli {

@@ -17,10 +17,10 @@
 #include "harness/cli/profiler_tool.h"
 #include "harness/cli/usage_error.h"
 #include "harness/error.h"
-#include "harness/record/text.h"
+#include "harness/launch/last_words.h"
+#include "harness/launch/launcher.h"
 #include "harness/report/ncu_csv.h"
-#include "harness/run/last_words.h"
-#include "harness/run/launcher.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "harness/record/text.h"
+#include "harness/results/text.h"
 
 extern char** environ;
 

@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <iostream>
 
-#include "harness/compare/outlook.h"
-#include "harness/record/text.h"
+#include "harness/compare/undecided.h"
 #include "harness/report/console.h"
 #include "harness/report/summary.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

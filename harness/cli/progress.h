@@ -8,7 +8,7 @@
 #include <string>
 
 #include "harness/cli/run_options.h"
-#include "harness/record/record.h"
+#include "harness/results/record.h"
 #include "harness/session/estimate.h"
 #include "harness/session/plan.h"
 

@@ -8,10 +8,10 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/files.h"
 #include "harness/report/html/page.h"
 #include "harness/report/html/page_data.h"
 #include "harness/report/html/svg_plots.h"
+#include "harness/results/files.h"
 
 namespace attnbench::cli {
 namespace {

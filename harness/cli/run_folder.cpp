@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "harness/cli/earlier_run.h"
-#include "harness/record/json.h"
-#include "harness/record/text.h"
 #include "harness/report/formats.h"
+#include "harness/results/json.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/record/files.h"
-#include "harness/record/record.h"
+#include "harness/results/files.h"
+#include "harness/results/record.h"
 #include "harness/session/journal.h"
 
 namespace attnbench::cli {

@@ -14,7 +14,7 @@
 #include "harness/config/mixes.h"
 #include "harness/config/serving_value.h"
 #include "harness/config/trace_columns.h"
-#include "harness/record/text.h"
+#include "harness/results/text.h"
 #include "harness/serving/request_source.h"
 #include "harness/serving/server_options.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "harness/run/last_words.h"
+#include "harness/launch/last_words.h"
 
 namespace attnbench::cli {
 namespace {

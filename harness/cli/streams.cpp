@@ -17,8 +17,8 @@
 #include <string>
 #include <string_view>
 
-#include "harness/record/text.h"
 #include "harness/report/table.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

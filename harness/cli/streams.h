@@ -4,7 +4,7 @@
 
 namespace attnbench::cli {
 
-/// For the begin of the program. std::cout and std::cerr show control characters (record/text.h: printable),
+/// For the begin of the program. std::cout and std::cerr show control characters (harness/results/text.h: printable),
 /// but for the colours of std::cout. std::cerr drops what cannot be written, and so does a closed pipe, which
 /// raises no signal.
 void prepare_streams();

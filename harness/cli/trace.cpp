@@ -17,8 +17,8 @@
 #include "harness/cli/serve_sim.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/trace_columns.h"
-#include "harness/record/text.h"
 #include "harness/report/table.h"
+#include "harness/results/text.h"
 #include "harness/serving/step_history.h"
 #include "harness/serving/trace_reader.h"
 

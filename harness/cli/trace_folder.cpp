@@ -8,9 +8,9 @@
 #include "harness/cli/common.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/usage_error.h"
-#include "harness/exchange/outputs.h"
-#include "harness/record/files.h"
-#include "harness/record/text.h"
+#include "harness/interop/outputs.h"
+#include "harness/results/files.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 

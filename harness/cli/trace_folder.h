@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "harness/exchange/flashinfer_trace.h"
+#include "harness/interop/flashinfer_trace.h"
 
 namespace attnbench::cli {
 

@@ -7,14 +7,14 @@
 #include <set>
 #include <stdexcept>
 
-#include "harness/compare/outlook.h"
-#include "harness/compare/pace.h"
+#include "harness/compare/machine_pace.h"
 #include "harness/compare/pairing.h"
 #include "harness/compare/ratio.h"
-#include "harness/compare/vague.h"
+#include "harness/compare/time_remarks.h"
+#include "harness/compare/undecided.h"
 #include "harness/error.h"
-#include "harness/record/failure_text.h"
-#include "harness/record/text.h"
+#include "harness/results/failure_text.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "harness/compare/ratio.h"
 #include "harness/compare/token_time.h"
-#include "harness/record/load.h"
+#include "harness/results/load.h"
 
 namespace attnbench {
 
@@ -134,7 +134,7 @@ struct CompareResult {
 /// - If the SM clocks of the two sides differ by more than kClockTolerance, slower and faster must hold in
 ///   cycles too.
 ///
-/// On a CPU whose runs have probes (pace.h), times are multiples of the cores' probe. Unless both sides were
+/// On a CPU whose runs have probes (machine_pace.h), times are multiples of the cores' probe. Unless both sides were
 /// made in turns, only runs whose cores were equally far apart are compared, and the runs of a side count as
 /// one. Slower and faster must hold against the memory's probe too, and on cores that others did not take
 /// during more than half of the samples. A verdict that would contradict the clock is inconclusive

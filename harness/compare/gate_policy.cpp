@@ -8,8 +8,8 @@
 #include <map>
 #include <utility>
 
-#include "harness/compare/pool.h"
-#include "harness/record/exit_code.h"
+#include "harness/compare/join_runs.h"
+#include "harness/results/exit_code.h"
 
 namespace attnbench {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/compare/compare.h"
-#include "harness/compare/outlook.h"
+#include "harness/compare/undecided.h"
 
 namespace attnbench {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "harness/record/json.h"
-#include "harness/record/load.h"
+#include "harness/results/json.h"
+#include "harness/results/load.h"
 
 namespace attnbench {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/compare/ratio.h"
-#include "harness/record/load.h"
+#include "harness/results/load.h"
 
 namespace attnbench {
 

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "harness/compare/compare.h"
-#include "harness/record/text.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

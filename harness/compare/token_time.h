@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/record/load.h"
+#include "harness/results/load.h"
 
 namespace attnbench {
 

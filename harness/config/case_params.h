@@ -23,7 +23,7 @@ enum class PageLayout { kContiguous, kShuffled, kSharedPrefix, kLifoAged, kServe
 /// How attention is computed: as one call, or as a plan of several launches (harness/cases/paths.h).
 enum class Path { kOneCall, kCascade, kSplitDecode, kDcp };
 /// How the ranks of path dcp meet. kOneDevice: they are launches on one device, whose states a merge_states
-/// kernel merges. Otherwise rank r is GPU r (harness/run/rank_exchange.h).
+/// kernel merges. Otherwise rank r is GPU r (harness/launch/rank_exchange.h).
 enum class Combine { kOneDevice, kAllGather, kAllToAll, kFused };
 /// ALiBi slopes: none, one per query head, or one per sequence and query head.
 enum class Alibi { kNone, kPerHead, kPerSequence };

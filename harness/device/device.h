@@ -96,7 +96,7 @@ struct WatchReading {
   double foreign_us = 0;
 };
 
-/// What a rank did in a launch that several devices share (harness/run/rank_exchange.h), from the common start.
+/// What a rank did in a launch that several devices share (harness/launch/rank_exchange.h), from the common start.
 struct RankTimes {
   double attention_us = 0, communication_us = 0, correction_us = 0;
   double total_us = 0;
@@ -139,7 +139,7 @@ struct Ceilings {
   std::optional<double> floor_us;  ///< an empty launch, timed the same way
   /// One exchange between several devices, from a common start to the end of the slowest one.
   struct Link {
-    std::string what;  ///< "all_gather", ... (run/link_times.h)
+    std::string what;  ///< "all_gather", ... (launch/link_times.h)
     int32_t ranks;
     int64_t bytes;  ///< of a rank's larger buffer: all that it gathers, or all that it gives away
     double us;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "harness/fuzz/shrink.h"
-#include "harness/record/exit_code.h"
-#include "harness/record/text.h"
+#include "harness/results/exit_code.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

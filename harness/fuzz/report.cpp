@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "harness/record/json.h"
-#include "harness/record/text.h"
 #include "harness/report/console.h"
 #include "harness/report/summary.h"
 #include "harness/report/table.h"
+#include "harness/results/json.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "harness/config/json_number.h"
-#include "harness/record/json.h"
-#include "harness/record/text.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/junit.h"
+#include "harness/results/json.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

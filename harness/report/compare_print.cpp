@@ -6,8 +6,8 @@
 #include <cmath>
 #include <ostream>
 
-#include "harness/record/text.h"
 #include "harness/report/markdown.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

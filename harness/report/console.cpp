@@ -10,11 +10,11 @@
 #include <sstream>
 
 #include "harness/compare/token_time.h"
-#include "harness/record/text.h"
 #include "harness/report/failures.h"
 #include "harness/report/rank_times.h"
 #include "harness/report/summary.h"
 #include "harness/report/table.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

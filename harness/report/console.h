@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "harness/record/record.h"
+#include "harness/results/record.h"
 
 namespace attnbench {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/config/keys.h"
-#include "harness/record/text.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

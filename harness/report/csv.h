@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "harness/record/record.h"
+#include "harness/results/record.h"
 
 namespace attnbench {
 
@@ -14,7 +14,7 @@ namespace attnbench {
 /// columns are only added at the end.
 void write_csv(std::ostream& out, std::span<const Record> records);
 
-/// One field: printable (record/text.h), behind a quotation mark if it would be a formula, quoted if it holds a comma, a quote or a line break.
+/// One field: printable (harness/results/text.h), behind a quotation mark if it would be a formula, quoted if it holds a comma, a quote or a line break.
 std::string csv_field(std::string_view text);
 
 }  // namespace attnbench

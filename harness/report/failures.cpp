@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "harness/cases/cost.h"
-#include "harness/record/text.h"
+#include "harness/judge/clues.h"
+#include "harness/judge/shown_mistakes.h"
+#include "harness/judge/trait.h"
 #include "harness/report/summary.h"
-#include "harness/verify/clues.h"
-#include "harness/verify/shown_mistakes.h"
-#include "harness/verify/trait.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

@@ -6,11 +6,11 @@
 #include <sstream>
 
 #include "harness/error.h"
-#include "harness/record/files.h"
-#include "harness/record/json.h"
 #include "harness/report/csv.h"
 #include "harness/report/junit.h"
 #include "harness/report/markdown.h"
+#include "harness/results/files.h"
+#include "harness/results/json.h"
 
 namespace attnbench {
 

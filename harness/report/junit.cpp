@@ -8,9 +8,9 @@
 #include <ostream>
 #include <vector>
 
-#include "harness/record/coverage.h"
-#include "harness/record/text.h"
 #include "harness/report/summary.h"
+#include "harness/results/coverage.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "harness/record/record.h"
+#include "harness/results/record.h"
 
 namespace attnbench {
 

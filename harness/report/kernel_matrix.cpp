@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "harness/compare/token_time.h"
-#include "harness/record/text.h"
 #include "harness/report/markdown.h"
 #include "harness/report/summary.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

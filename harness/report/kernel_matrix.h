@@ -3,8 +3,8 @@
 
 #include <iosfwd>
 
-#include "harness/record/load.h"
 #include "harness/report/table.h"
+#include "harness/results/load.h"
 
 namespace attnbench {
 

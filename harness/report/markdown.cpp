@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "harness/compare/token_time.h"
-#include "harness/record/text.h"
 #include "harness/report/failures.h"
 #include "harness/report/summary.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "harness/error.h"
-#include "harness/record/text.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/record/record.h"
+#include "harness/results/record.h"
 
 namespace attnbench {
 

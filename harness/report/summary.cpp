@@ -9,8 +9,8 @@
 #include <set>
 #include <tuple>
 
-#include "harness/record/failure_text.h"
-#include "harness/record/text.h"
+#include "harness/results/failure_text.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/record/coverage.h"
-#include "harness/record/record.h"
+#include "harness/results/coverage.h"
+#include "harness/results/record.h"
 
 namespace attnbench {
 
@@ -79,7 +79,7 @@ std::string coverage_text(const Coverage& c);
 /// skipped". Empty where none were tried.
 std::vector<std::string> invariant_sums(std::span<const Record> records);
 
-/// The reason of a record; of a failure with the detectors that found it (record/failure_text.h).
+/// The reason of a record; of a failure with the detectors that found it (harness/results/failure_text.h).
 std::string reason_text(const Record& r);
 
 /// The legend of the mark "^" that z_cell sets; empty if no record has it.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <ostream>
 
-#include "harness/record/text.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "harness/record/json.h"
-#include "harness/record/json_read.h"
-#include "harness/run/last_words.h"
+#include "harness/launch/last_words.h"
+#include "harness/results/json.h"
+#include "harness/results/json_read.h"
 #include "harness/selftest/report.h"
 #include "harness/session/worker.h"
 #include "harness/session/worker_pipe.h"

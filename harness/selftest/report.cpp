@@ -6,9 +6,9 @@
 #include <array>
 
 #include "harness/error.h"
-#include "harness/record/json.h"
-#include "harness/record/text.h"
-#include "harness/verify/verdict.h"
+#include "harness/judge/verdict.h"
+#include "harness/results/json.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

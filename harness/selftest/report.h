@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "harness/record/record.h"
+#include "harness/results/record.h"
 #include "harness/selftest/selftest.h"
 #include "harness/selftest/sensitivity.h"
 

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "harness/record/text.h"
-#include "harness/run/last_words.h"
+#include "harness/launch/last_words.h"
+#include "harness/results/text.h"
 #include "harness/selftest/fault.h"
 #include "harness/selftest/host_backward.h"
 #include "harness/session/session.h"

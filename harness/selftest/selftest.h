@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/device/device.h"
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 
 namespace attnbench {
 

@@ -8,11 +8,11 @@
 #include <memory>
 #include <random>
 
-#include "harness/run/last_words.h"
+#include "harness/judge/error_model.h"
+#include "harness/judge/verify.h"
+#include "harness/launch/last_words.h"
 #include "harness/selftest/fault.h"
 #include "harness/selftest/host_backward.h"
-#include "harness/verify/error_model.h"
-#include "harness/verify/verify.h"
 
 namespace attnbench {
 namespace {

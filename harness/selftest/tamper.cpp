@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "harness/run/last_words.h"
-#include "harness/run/launcher.h"
+#include "harness/launch/last_words.h"
+#include "harness/launch/launcher.h"
 
 namespace attnbench {
 

@@ -8,16 +8,16 @@
 #include <span>
 #include <vector>
 
-#include "harness/run/numerics_bounds.h"
-#include "harness/run/python.h"
-#include "harness/run/refused_launch.h"
+#include "harness/judge/bitwise.h"
+#include "harness/judge/clues.h"
+#include "harness/judge/rank_states.h"
+#include "harness/judge/row_pattern.h"
+#include "harness/judge/verify.h"
+#include "harness/launch/numerics_bounds.h"
+#include "harness/launch/python.h"
+#include "harness/launch/refused_launch.h"
 #include "harness/session/invariants.h"
 #include "harness/session/memory_check.h"
-#include "harness/verify/bitwise.h"
-#include "harness/verify/clues.h"
-#include "harness/verify/rank_states.h"
-#include "harness/verify/row_pattern.h"
-#include "harness/verify/verify.h"
 
 namespace attnbench {
 namespace {

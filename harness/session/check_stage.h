@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/phase.h"
 #include "harness/session/plan.h"
 

@@ -5,8 +5,8 @@
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
 #include "harness/device/cpu_ceilings.h"
+#include "harness/judge/sample.h"
 #include "harness/timing/timing.h"
-#include "harness/verify/sample.h"
 #include "harness/workload/strides.h"
 
 namespace attnbench {

@@ -8,9 +8,9 @@
 #include <set>
 
 #include "harness/cases/visible_keys.h"
-#include "harness/verify/bitwise.h"
-#include "harness/verify/clues.h"
-#include "harness/verify/verify.h"
+#include "harness/judge/bitwise.h"
+#include "harness/judge/clues.h"
+#include "harness/judge/verify.h"
 
 namespace attnbench {
 namespace {
@@ -20,7 +20,7 @@ using Outcome = InvariantResult::Outcome;
 constexpr uint64_t kOtherPlaces = 0x5eed;
 constexpr int32_t kMostSplits = 64;
 
-/// What a message says of each invariant. harness/verify/README.md has the details.
+/// What a message says of each invariant. harness/judge/README.md has the details.
 constexpr std::pair<const char*, const char*> kWords[] = {
     {"repeat", "the same launch again"},
     {"page_shuffle", "pages or cache rows in other places"},

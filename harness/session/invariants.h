@@ -1,7 +1,7 @@
 // Invariants: relaunches of the same problem that must give the same result.
 //
 // Values are a pure function of logical coordinates, so a variant is the case in another layout.
-// harness/verify/README.md lists which invariants hold bit for bit and which within the tolerance.
+// harness/judge/README.md lists which invariants hold bit for bit and which within the tolerance.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/run/launcher.h"
+#include "harness/judge/verdict.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/plan.h"
-#include "harness/verify/verdict.h"
 
 namespace attnbench {
 

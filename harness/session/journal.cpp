@@ -11,7 +11,7 @@
 #include <iterator>
 #include <thread>
 
-#include "harness/record/files.h"
+#include "harness/results/files.h"
 
 namespace attnbench {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "harness/cases/case.h"
 #include "harness/device/device.h"
-#include "harness/run/skip_reason.h"
-#include "harness/verify/verdict.h"
+#include "harness/judge/verdict.h"
+#include "harness/launch/skip_reason.h"
 
 namespace attnbench {
 

@@ -9,9 +9,9 @@
 
 #include "harness/config/captured.h"
 #include "harness/error.h"
-#include "harness/exchange/captured_file.h"
-#include "harness/record/json.h"
-#include "harness/record/json_read.h"
+#include "harness/interop/captured_file.h"
+#include "harness/results/json.h"
+#include "harness/results/json_read.h"
 
 namespace attnbench {
 
@@ -102,7 +102,7 @@ Record whole_record(const Message& entry, const Case& item) {
   for (const char* key : {"family_index", "per_family_instance_index"}) written[key] = entry.at(key);
   if (written != entry) {
     const auto lost = nlohmann::json::diff(nlohmann::json(entry), nlohmann::json(written));
-    throw std::logic_error("record/json_read.cpp does not read back what record/json.cpp writes: " +
+    throw std::logic_error("harness/results/json_read.cpp does not read back what harness/results/json.cpp writes: " +
                            (lost.empty() ? "the order of fields" : lost[0]["path"].get<std::string>()));
   }
   return record;

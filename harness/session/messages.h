@@ -18,7 +18,7 @@
 #include <string>
 
 #include "harness/cases/case.h"
-#include "harness/record/record.h"
+#include "harness/results/record.h"
 #include "harness/session/phase.h"
 
 namespace attnbench {
@@ -52,7 +52,7 @@ Message phase_message(const Reached& reached);
 Reached reached_from_message(const Message& message);
 
 /// The record in an entry. Throws std::logic_error, which names the field, if reading it back loses
-/// something: then record/json_read.cpp lacks a field of record/json.cpp.
+/// something: then harness/results/json_read.cpp lacks a field of harness/results/json.cpp.
 Record whole_record(const Message& entry, const Case& item);
 
 }  // namespace attnbench

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "harness/digest.h"
-#include "harness/record/text.h"
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
+#include "harness/results/text.h"
 #include "harness/session/estimate.h"
 
 namespace attnbench {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "harness/cases/case.h"
-#include "harness/record/record.h"
-#include "harness/run/skip_reason.h"
+#include "harness/judge/declared_types.h"
+#include "harness/judge/verify.h"
+#include "harness/launch/skip_reason.h"
+#include "harness/results/record.h"
 #include "harness/timing/timing.h"
-#include "harness/verify/declared_types.h"
-#include "harness/verify/verify.h"
 #include "kernels/registry.h"
 
 namespace attnbench {

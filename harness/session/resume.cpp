@@ -8,10 +8,10 @@
 #include <set>
 
 #include "harness/error.h"
-#include "harness/record/json.h"
-#include "harness/record/json_read.h"
-#include "harness/record/load.h"
-#include "harness/record/text.h"
+#include "harness/results/json.h"
+#include "harness/results/json_read.h"
+#include "harness/results/load.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "harness/error.h"
-#include "harness/run/launcher.h"
+#include "harness/judge/made_up.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/check_stage.h"
 #include "harness/session/invariants.h"
 #include "harness/session/memory_check.h"
 #include "harness/session/time_stage.h"
-#include "harness/verify/made_up.h"
 
 namespace attnbench {
 namespace {

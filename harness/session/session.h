@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "harness/record/record.h"
+#include "harness/results/record.h"
 #include "harness/session/phase.h"
 #include "harness/session/plan.h"
 

@@ -7,10 +7,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "harness/record/json.h"
-#include "harness/record/json_read.h"
-#include "harness/record/text.h"
-#include "harness/run/last_words.h"
+#include "harness/launch/last_words.h"
+#include "harness/results/json.h"
+#include "harness/results/json_read.h"
+#include "harness/results/text.h"
 #include "harness/session/invariants.h"
 
 namespace attnbench {

@@ -6,9 +6,9 @@
 
 #include "harness/cases/cost.h"
 #include "harness/gigabytes.h"
-#include "harness/run/link_times.h"
+#include "harness/judge/sample.h"
+#include "harness/launch/link_times.h"
 #include "harness/session/timed_launches.h"
-#include "harness/verify/sample.h"
 
 namespace attnbench {
 namespace {

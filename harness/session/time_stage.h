@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/plan.h"
 
 namespace attnbench {

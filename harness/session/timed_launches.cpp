@@ -6,8 +6,8 @@
 
 #include "harness/cases/cost.h"
 #include "harness/gigabytes.h"
+#include "harness/judge/verify.h"
 #include "harness/session/check_stage.h"
-#include "harness/verify/verify.h"
 
 namespace attnbench {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/plan.h"
 
 namespace attnbench {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "harness/record/json.h"
+#include "harness/results/json.h"
 #include "harness/session/seal.h"
 
 namespace attnbench {

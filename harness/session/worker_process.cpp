@@ -17,8 +17,8 @@
 #include <thread>
 
 #include "harness/error.h"
-#include "harness/record/json.h"
-#include "harness/run/last_words.h"
+#include "harness/launch/last_words.h"
+#include "harness/results/json.h"
 
 namespace attnbench {
 namespace {

@@ -31,7 +31,7 @@ namespace {
 
 constexpr RowOwner kPoison{-1, -1};
 constexpr int32_t kJunkPosition = 0x7ffffff0;
-// These differ from every Tensor's counters (values.h) and from the sample's (verify/sample.cpp).
+// These differ from every Tensor's counters (values.h) and from the sample's (judge/sample.cpp).
 constexpr uint32_t kSinkStream = 0x7u << 24;
 constexpr uint32_t kSlotStream = 0xdu << 24;
 constexpr uint32_t kQueryGapStream = 0x10u << 24;

@@ -9,7 +9,7 @@
 
 namespace attnbench {
 
-/// Differs from every Tensor's counters (values.h) and from the sample's (verify/sample.cpp).
+/// Differs from every Tensor's counters (values.h) and from the sample's (judge/sample.cpp).
 inline constexpr uint32_t kShuffleStream = 0x5u << 24;
 
 /// Fisher-Yates by Philox.

@@ -45,7 +45,7 @@ struct OpParams {
   };
 };
 
-/// The arithmetic that a kernel declares; the tolerance follows from it, and it has bounds (harness/verify/README.md).
+/// The arithmetic that a kernel declares; the tolerance follows from it, and it has bounds (harness/judge/README.md).
 /// Asked once per case.
 struct Numerics {
   /// Type to which P is rounded before P.V; of attention_backward, the type of P and dS in their products.

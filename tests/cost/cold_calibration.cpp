@@ -19,8 +19,8 @@
 
 #include "harness/cases/case.h"
 #include "harness/config/sweep_file.h"
-#include "harness/record/json.h"
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
+#include "harness/results/json.h"
 #include "harness/timing/timing.h"
 #include "tests/cost/model_kernels.h"
 

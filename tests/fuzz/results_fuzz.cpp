@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "harness/record/load.h"
+#include "harness/results/load.h"
 #include "tests/fuzz/require.h"
 
 namespace {

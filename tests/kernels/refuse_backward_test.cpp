@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "kernels/registry.h"
 
 namespace attnbench {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "harness/cases/cost.h"
-#include "harness/verify/case_inputs.h"
-#include "harness/verify/clues.h"
-#include "harness/verify/sample.h"
+#include "harness/judge/case_inputs.h"
+#include "harness/judge/clues.h"
+#include "harness/judge/sample.h"
 
 namespace attnbench::test {
 

@@ -5,9 +5,9 @@
 
 #include "harness/compare/compare.h"
 #include "harness/compare/gate_policy.h"
-#include "harness/compare/pace.h"
-#include "harness/compare/pool.h"
-#include "tests/unit/record_fixtures.h"
+#include "harness/compare/join_runs.h"
+#include "harness/compare/machine_pace.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "harness/compare/compare.h"
-#include "tests/unit/record_fixtures.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench::test {
 

@@ -9,7 +9,7 @@
 #include <functional>
 #include <random>
 
-#include "tests/unit/record_fixtures.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "harness/compare/compare.h"
 #include "harness/compare/gate_policy.h"
+#include "harness/compare/join_runs.h"
 #include "harness/compare/noise.h"
-#include "harness/compare/pool.h"
 #include "tests/unit/compare_fixtures.h"
 
 namespace attnbench {

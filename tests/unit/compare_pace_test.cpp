@@ -1,6 +1,6 @@
 // What keeps a slower machine from being taken for a slower kernel: the probes beside a CPU's samples, runs
 // in turns, Student's t.
-#include "harness/compare/pace.h"
+#include "harness/compare/machine_pace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,10 @@
 #include <random>
 
 #include "harness/compare/compare.h"
+#include "harness/compare/join_runs.h"
 #include "harness/compare/noise.h"
-#include "harness/compare/pool.h"
 #include "harness/compare/ratio.h"
-#include "harness/record/json.h"
+#include "harness/results/json.h"
 #include "tests/unit/compare_fixtures.h"
 
 namespace attnbench {

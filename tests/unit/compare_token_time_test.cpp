@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/serving/replay.h"
-#include "tests/unit/record_fixtures.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench {
 namespace {

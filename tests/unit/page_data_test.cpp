@@ -3,13 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/record/json.h"
 #include "harness/report/html/case_facts.h"
 #include "harness/report/html/page.h"
 #include "harness/report/html/page_data.h"
 #include "harness/report/html/svg_canvas.h"
 #include "harness/report/html/svg_plots.h"
-#include "tests/unit/record_fixtures.h"
+#include "harness/results/json.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench {
 namespace {

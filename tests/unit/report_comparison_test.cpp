@@ -10,7 +10,7 @@
 
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
-#include "tests/unit/record_fixtures.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench {
 namespace {

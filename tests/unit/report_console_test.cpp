@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <sstream>
 
-#include "harness/record/json_read.h"
-#include "harness/record/text.h"
 #include "harness/report/summary.h"
-#include "tests/unit/record_fixtures.h"
+#include "harness/results/json_read.h"
+#include "harness/results/text.h"
+#include "tests/unit/results_fixtures.h"
 #include "tests/unit/tree_files.h"
 
 namespace attnbench {

@@ -6,10 +6,10 @@
 
 #include <sstream>
 
+#include "harness/judge/clues.h"
+#include "harness/judge/shown_mistakes.h"
 #include "harness/report/console.h"
-#include "harness/verify/clues.h"
-#include "harness/verify/shown_mistakes.h"
-#include "tests/unit/record_fixtures.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench {
 namespace {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "harness/record/load.h"
-#include "tests/unit/record_fixtures.h"
+#include "harness/results/load.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench {
 namespace {

@@ -5,11 +5,11 @@
 #include <map>
 #include <sstream>
 
-#include "harness/record/text.h"
 #include "harness/report/csv.h"
 #include "harness/report/junit.h"
 #include "harness/report/markdown.h"
-#include "tests/unit/record_fixtures.h"
+#include "harness/results/text.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench {
 namespace {

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "harness/report/kernel_matrix.h"
-#include "tests/unit/record_fixtures.h"
+#include "tests/unit/results_fixtures.h"
 
 namespace attnbench::test {
 namespace {

@@ -2,7 +2,7 @@
 // can know before it launches, and writes nothing.
 #include <gtest/gtest.h>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/selftest/tamper.h"
 #include "harness/session/session.h"
 

@@ -1,7 +1,7 @@
 // Pools of more than 2^31 elements that are really allocated.
 #include <gtest/gtest.h>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/session.h"
 
 namespace attnbench {

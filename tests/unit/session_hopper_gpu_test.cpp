@@ -8,7 +8,7 @@
 #include <latch>
 #include <thread>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/session.h"
 
 namespace attnbench {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/session.h"
 #include "kernels/registry.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/session.h"
 
 namespace attnbench {

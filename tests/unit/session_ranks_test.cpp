@@ -9,8 +9,8 @@
 
 #include "harness/cases/paths.h"
 #include "harness/device/cpu_rank_stream.h"
-#include "harness/run/launcher.h"
-#include "harness/run/link_times.h"
+#include "harness/launch/launcher.h"
+#include "harness/launch/link_times.h"
 #include "harness/session/session.h"
 #include "tests/unit/fake_nccl/present.h"
 

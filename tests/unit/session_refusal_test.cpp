@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/session.h"
 #include "kernels/registry.h"
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <regex>
 
-#include "harness/record/exit_code.h"
+#include "harness/results/exit_code.h"
 #include "harness/session/invariants.h"
 #include "harness/session/journal.h"
 #include "harness/session/session.h"
@@ -39,7 +39,7 @@ TEST(ExitCode, WorstWinsInItsOrder) {
 
 /// The page and the messages name the same invariants.
 TEST(Invariants, EachHasWordsAndALineOnThePage) {
-  const std::string page = tree::read(tree::root() / "harness/verify/README.md");
+  const std::string page = tree::read(tree::root() / "harness/judge/README.md");
   const std::regex row("\n\\| `([a-z_]+)` \\|");
   const std::size_t begin = page.find("## Invariants"), end = page.find("\n## ", begin + 1);
   const std::string table = page.substr(begin, end - begin);

@@ -6,7 +6,7 @@
 
 #include "harness/cases/case.h"
 #include "harness/cases/cost.h"
-#include "harness/run/launcher.h"
+#include "harness/launch/launcher.h"
 #include "harness/session/session.h"
 #include "harness/workload/sign_plan.h"
 #include "kernels/registry.h"

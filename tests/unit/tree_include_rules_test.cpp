@@ -58,20 +58,21 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["serving"] = {"values", "config"};
     b["cases"] = {"values", "config", "serving"};
     b["workload"] = {"values", "device", "config", "serving", "cases"};
-    b["run"] = b["verify"] = b["timing"] = {"values", "device", "config", "serving", "cases", "workload"};
-    b["record"] = {"values", "device", "config", "serving", "cases", "workload", "run", "verify", "timing"};
-    b["compare"] = b["exchange"] = b["session"] = b["record"];
-    b["compare"].insert("record");
-    b["exchange"].insert("record");
+    b["launch"] = b["judge"] = b["timing"] = {"values", "device", "config", "serving", "cases", "workload"};
+    b["results"] = {"values",   "device", "config", "serving", "cases",
+                    "workload", "launch", "judge",  "timing"};
+    b["compare"] = b["interop"] = b["session"] = b["results"];
+    b["compare"].insert("results");
+    b["interop"].insert("results");
     b["report"] = b["compare"];
     b["report"].insert("compare");
-    b["session"].insert({"record", "exchange"});
+    b["session"].insert({"results", "interop"});
     b["selftest"] = b["session"];
     b["selftest"].insert("session");
     b["fuzz"] = b["report"];
     b["fuzz"].insert({"report", "session"});
     b["cli"] = b["fuzz"];
-    b["cli"].insert({"selftest", "fuzz", "exchange", "serving"});
+    b["cli"].insert({"selftest", "fuzz", "interop", "serving"});
     return b;
   }();
   return below;
@@ -93,8 +94,8 @@ const std::map<std::string, std::set<std::string>>& libraries() {
       {"benchmark/", {"harness/timing", "reference"}},
       {"CLI/", {"harness/cli"}},
       {"nlohmann/",
-       {"harness/config", "harness/run", "harness/record", "harness/compare", "harness/report",
-        "harness/session", "harness/selftest", "harness/fuzz", "harness/exchange", "harness/cli"}},
+       {"harness/config", "harness/launch", "harness/results", "harness/compare", "harness/report",
+        "harness/session", "harness/selftest", "harness/fuzz", "harness/interop", "harness/cli"}},
   };
   return seen_by;
 }
@@ -114,9 +115,9 @@ bool quoted_is_allowed(const std::string& file, const std::string& target) {
     return to == "kernels/common" || (starts_with(from, "kernels/cuda/") && to == "kernels/cuda/common");
   }
   if (target == "kernels/registry.h")
-    return from == "harness/run" || from == "harness/session" || starts_with(from, "harness/cli");
-  if (to == "reference") return from == "harness/verify";
-  if (target == "attnbench_version.h") return from == "harness/record";
+    return from == "harness/launch" || from == "harness/session" || starts_with(from, "harness/cli");
+  if (to == "reference") return from == "harness/judge";
+  if (target == "attnbench_version.h") return from == "harness/results";
   if (file == "harness/main.cpp") return to == "harness/cli";
   if (file == "harness/library.cpp") return starts_with(to, "harness/");
   for (const char* common :
@@ -198,16 +199,16 @@ TEST(TreeIncludeRules, AreBrokenByWhatTheyForbid) {
       {"harness/cases/expand.cpp", "#include \"harness/workload/plan.h\""},
       {"harness/serving/scheduler.cpp", "#include \"harness/cases/case.h\""},
       {"harness/workload/plan.cpp", "#include \"kernels/registry.h\""},
-      {"harness/workload/plan.cpp", "#include \"harness/verify/verify.h\""},
-      {"harness/run/launcher.cpp", "#include \"harness/verify/verify.h\""},
-      {"harness/run/launcher.cpp", "#include \"kernels/cpu/cpu_kernels.h\""},
-      {"harness/verify/verify.h", "  #  include   \"harness/run/launcher.h\""},
+      {"harness/workload/plan.cpp", "#include \"harness/judge/verify.h\""},
+      {"harness/launch/launcher.cpp", "#include \"harness/judge/verify.h\""},
+      {"harness/launch/launcher.cpp", "#include \"kernels/cpu/cpu_kernels.h\""},
+      {"harness/judge/verify.h", "  #  include   \"harness/launch/launcher.h\""},
       {"harness/timing/timing.cpp", "#include \"reference/reference.h\""},
       {"harness/timing/timing.cpp", "#include <cuda_runtime.h>"},
-      {"harness/record/json.cpp", "#include \"harness/session/session.h\""},
-      {"harness/record/json.cpp", "#include \"kernels/registry.h\""},
-      {"harness/record/load.cpp", "#include \"harness/compare/ratio.h\""},
-      {"harness/compare/pool.cpp", "#include \"harness/report/table.h\""},
+      {"harness/results/json.cpp", "#include \"harness/session/session.h\""},
+      {"harness/results/json.cpp", "#include \"kernels/registry.h\""},
+      {"harness/results/load.cpp", "#include \"harness/compare/ratio.h\""},
+      {"harness/compare/join_runs.cpp", "#include \"harness/report/table.h\""},
       {"harness/session/session.cpp", "#include \"harness/report/table.h\""},
       {"harness/device/cpu_device.cpp", "#include <cuda_runtime.h>"},
       {"harness/session/session.cpp", "#include \"harness/cli/cli.h\""},
@@ -229,9 +230,9 @@ TEST(TreeIncludeRules, AllowWhatTheyShould) {
       {"reference/attend.cpp", "#include <Eigen/Core>"},
       {"reference/attend.cpp", "#include \"kernels/contract/kernel.h\""},
       {"harness/device/cuda/fill.cu", "#include <cuda_runtime.h>"},
-      {"harness/run/launcher.h", "#include \"kernels/registry.h\""},
-      {"harness/verify/sample.h", "#include \"reference/reference.h\""},
-      {"harness/cli/run.cpp", "#include \"harness/record/json.h\""},
+      {"harness/launch/launcher.h", "#include \"kernels/registry.h\""},
+      {"harness/judge/sample.h", "#include \"reference/reference.h\""},
+      {"harness/cli/run.cpp", "#include \"harness/results/json.h\""},
       {"harness/main.cpp", "#include \"harness/cli/cli.h\""},
   };
   for (const Bad& g : good) EXPECT_TRUE(violations(g.file, g.line).empty()) << g.file << ": " << g.line;

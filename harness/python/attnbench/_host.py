@@ -1,5 +1,5 @@
 """The processes of the interpreter: one that runs the program with kernels of Python files, and one that describes a
-file. harness/run/python.h is the other side."""
+file. harness/launch/python.h is the other side."""
 import collections
 import ctypes
 import faulthandler
@@ -139,7 +139,7 @@ def _versions():
 
 
 def describe(file, descriptor):
-    """Writes what the file's kernels are to the descriptor, as JSON (harness/run/description.h)."""
+    """Writes what the file's kernels are to the descriptor, as JSON (harness/launch/description.h)."""
     faulthandler.enable()  # a crash names the line
     try:
         kernels, digest = load_file(file)

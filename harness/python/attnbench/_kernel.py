@@ -10,7 +10,7 @@ from ._contract import FEATURES, DeviceKind, DType, Feature, KernelFlag, Op
 
 _DEVICES = {"cpu": DeviceKind.CPU, "cuda": DeviceKind.CUDA}
 _TYPES = {t.name.lower(): t for t in DType}
-#: Types of P: also that of V, whatever it is in a launch (kTypeOfV of harness/run/python.h).
+#: Types of P: also that of V, whatever it is in a launch (kTypeOfV of harness/launch/python.h).
 _TYPES_OF_P = {**_TYPES, "input": -1}
 
 #: Ops that declare a type of P.

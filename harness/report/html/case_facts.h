@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/record/load.h"
+#include "harness/results/load.h"
 
 namespace attnbench {
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "harness/record/coverage.h"
+#include "harness/judge/error_model.h"
 #include "harness/report/html/case_facts.h"
-#include "harness/verify/error_model.h"
+#include "harness/results/coverage.h"
 
 namespace attnbench {
 namespace {

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "harness/record/text.h"
 #include "harness/report/html/case_facts.h"
 #include "harness/report/html/svg_canvas.h"
 #include "harness/report/summary.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/record/load.h"
+#include "harness/results/load.h"
 
 namespace attnbench {
 

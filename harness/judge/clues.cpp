@@ -1,0 +1,488 @@
+#include "harness/judge/clues.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <numbers>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "harness/cases/cost.h"
+#include "harness/judge/case_inputs.h"
+#include "harness/judge/logit_factor.h"
+#include "harness/judge/misread_heads.h"
+#include "harness/judge/misread_page.h"
+#include "harness/judge/missing_rescale.h"
+#include "harness/judge/padding_keys.h"
+#include "harness/judge/row_pattern.h"
+#include "harness/judge/sample.h"
+#include "harness/judge/stored_out.h"
+#include "harness/judge/suspects.h"
+#include "harness/judge/two_mistakes.h"
+
+namespace attnbench {
+namespace {
+
+constexpr double kAllRowsFlop = 1e9;                 ///< up to this, every row is judged, else a sample
+constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a suspect must explain
+constexpr int64_t kValuesTried = 1 << 23;            ///< values of K and V to read for these rows, at most
+constexpr std::size_t kMostSuspects = 3;             ///< suspects that are named
+constexpr double kOfRounding = 1;                    ///< percent of O that rounding to 16 bits may explain
+constexpr double kLseOfRounding = 0.01;              ///< the same of the LSE
+
+/// At most `count` of the ids, spread evenly. The distance varies a little, so that they have different
+/// places in their sequences and different heads.
+std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, std::size_t count) {
+  if (ids.size() <= count) return ids;
+  std::vector<reference::RowId> out;
+  const std::size_t step = ids.size() / count;
+  for (std::size_t i = 0; i < count; ++i) out.push_back(ids[i * step + i % step]);
+  return out;
+}
+
+/// At most `count` of the ids: first of every distinct (q_len, k_len) a row of a first and of a last token, as
+/// mistakes about lengths differ there, then others, spread evenly.
+std::vector<reference::RowId> spread_with_ends(const CaseParams& p, const std::vector<reference::RowId>& ids,
+                                               std::size_t count) {
+  if (ids.size() <= count) return ids;
+  std::map<std::tuple<int, int, bool>, std::vector<std::size_t>> ends;  // q_len, k_len, last token
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const SeqLen& s = p.seqs[static_cast<std::size_t>(ids[i].seq)];
+    const bool last = ids[i].pos == s.q - 1;
+    if (last || ids[i].pos == 0) ends[{s.q, s.k, last}].push_back(i);
+  }
+  std::set<std::size_t> chosen;
+  for (const auto& [at, of] : ends) chosen.insert(of[chosen.size() * of.size() / ends.size()]);
+  std::vector<reference::RowId> first, others;
+  for (std::size_t i = 0; i < ids.size(); ++i) (chosen.count(i) > 0 ? first : others).push_back(ids[i]);
+  first = spread(first, count);
+  if (first.size() == count) return first;
+  const auto more = spread(others, count - first.size());
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+/// The median of the lengths of the errors in O over the expected lengths, in percent, of rows that are wrong
+/// there. The worst element may be one that is expected near 0, which says little about the size of the error.
+std::optional<double> typical_error(const std::vector<RowFinding>& rows) {
+  std::vector<double> errors;
+  for (const RowFinding& r : rows) {
+    if (r.wrong_o && !r.nan && r.relative > 0) errors.push_back(100 * r.relative);
+  }
+  if (errors.empty()) return std::nullopt;
+  const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+  std::nth_element(errors.begin(), middle, errors.end());
+  return *middle;
+}
+
+/// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
+/// `advise`: no clue names a cause, so it says where to look.
+std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every, bool lse_given,
+                       bool advise) {
+  int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0, no_key = 0, divided_by_0 = 0;
+  int first = p.dim_v(), last = -1;
+  double lse_error = 0;
+  for (const RowFinding& r : rows) {
+    wrong += r.wrong();
+    if (r.wrong_lse && !(std::abs(r.lse - r.expected_lse) <= lse_error))
+      lse_error = std::abs(r.lse - r.expected_lse);
+    in_o += r.wrong_o;
+    in_lse += r.wrong_lse;
+    nan += r.wrong() && r.nan;
+    no_key += r.wrong() && r.keys == 0;
+    divided_by_0 += r.wrong() && r.nan && r.keys == 0 && !r.wrong_lse && std::isinf(r.expected_lse);
+    empty += r.keys > 0 && std::isinf(r.lse) && r.lse < 0;
+    if (r.wrong_channels == 0) continue;
+    first = std::min(first, r.first_channel);
+    last = std::max(last, r.last_channel);
+  }
+  const auto some = [&](int64_t n) {
+    return n == wrong ? (n == 1 ? "it is" : "all are") : fmt::format("{} {}", n, n == 1 ? "is" : "are");
+  };
+  const char* their = wrong == 1 ? "its" : "their";
+  const std::optional<double> error = typical_error(rows);
+  std::string text =
+      fmt::format("{} of {} rows {} {} wrong", wrong, rows.size(),
+                  every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
+  const char* of_rounding =
+      advise && error && nan == 0 && *error < kOfRounding
+          ? ", by as little as rounding does: do q, scores, P or their sums have fewer digits than the kernel declares (p_type, acc_type; in Python p, acc)?"
+          : "";
+  if (in_o == wrong && in_lse == wrong) {
+    text += fmt::format(", in O and LSE{}", of_rounding);
+  } else if (!lse_given) {
+    text += ", in O (no LSE is given)";
+  } else if (in_lse == 0 && no_key == wrong) {
+    text += ", in O alone";
+  } else if (in_lse == 0 && (!advise || nan > 0)) {
+    text += fmt::format(", in O alone; {} LSE is right", their);
+  } else if (in_lse == 0 && error && nan == 0 && *error < kOfRounding) {
+    text += fmt::format(
+        ", in O alone, by as little as rounding does; {} LSE is right. Do P or sums of P V have fewer digits than the "
+        "kernel declares (p_type, acc_type; in Python p, acc)? Else look at which V row meets which K row",
+        their);
+  } else if (in_lse == 0) {
+    text += fmt::format(
+        ", in O alone; {} LSE is right, so look at the values: at V and P V, at which V row meets which K row, and at "
+        "how O is rescaled when a later key has a greater score",
+        their);
+  } else if (in_o == 0) {
+    text += fmt::format(
+        ", in the LSE alone; {} O is right, so look at what is written: the natural logarithm of the sum of weights, plus "
+        "the score that they are relative to{}",
+        their,
+        lse_error < kLseOfRounding ? " (it is off by as little as where rounded weights are summed)" : "");
+  } else {
+    text += fmt::format(", {} in O and {} in the LSE{}", in_o, in_lse, of_rounding);
+  }
+  if (no_key > 0) {
+    text += no_key < wrong ? fmt::format("; {} see no key", no_key)
+            : wrong == 1   ? "; it sees no key"
+                           : "; they see no key";
+    text += ", so O must be 0";
+  }
+  if (nan > 0) text += fmt::format("; {} NaN or infinite", some(nan));
+  if (nan > 0 && divided_by_0 == nan) text += ", as after a division by a softmax denominator of 0";
+  if (empty > 0) text += fmt::format("; {} as if no key was seen, with LSE -inf", some(empty));
+  // A range of nearly all channels tells nothing.
+  if (last >= 0 && 4 * (last - first + 1) <= 3 * p.dim_v()) {
+    text += first == last ? fmt::format("; only channel {} of {}", first, p.dim_v())
+                          : fmt::format("; only channels {} to {} of {}", first, last, p.dim_v());
+  }
+  if (error) {
+    text += fmt::format("; typical error of {} in O: {} %", wrong == 1 ? "this row" : "these rows",
+                        *error < 10 ? fmt::format("{:.2g}", *error) : fmt::format("{:.0f}", *error));
+  }
+  return text;
+}
+
+class Clues {
+ public:
+  Clues(const Launched& launched, int num_threads)
+      : launched_(launched),
+        p_(launched.item.params),
+        threads_(num_threads),
+        problem_(problem_of(launched.item)),
+        inputs_(launched.item, launched.outputs.new_k, &launched.outputs.new_v) {}
+
+  std::vector<std::string> all() && {
+    const bool every = cost_of(launched_.item).flop <= kAllRowsFlop;
+    rows_ = find_rows(launched_, problem_, inputs_,
+                      every ? reference::all_rows(problem_)
+                            : sample_rows(launched_.item, launched_.rows_seed != 0 ? launched_.rows_seed
+                                                                                   : launched_.item.seed),
+                      threads_);
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong()) right_.push_back(r.id);
+      if (r.wrong_o && !r.nan) wrong_o_.push_back(r.id);
+    }
+    if (right_.size() == rows_.size()) return {};
+    out_.emplace_back();  // count_text, when it is known whether the others name a cause
+    add(row_pattern(p_, rows_));
+    add(nan_source(p_, rows_));
+    add(lse_base());
+    if (!launched_.outputs.no_lse) add(lse_order(p_, rows_, launched_.outputs.lse));
+    const std::size_t before = out_.size();
+    add(integers());
+    if (!wrong_o_.empty()) {
+      const Tried tried = rows_to_try();
+      suspects_ = suspects_of(launched_.item, problem_, inputs_);
+      bool lse_too = suspects(tried);
+      // A page that was read in place of another holds no NaN.
+      const bool nan =
+          std::any_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
+      if ((out_.size() == before || !lse_too) && !nan) page(tried, before);
+      if (out_.size() == before && !launched_.outputs.no_lse) add(padding_keys(p_, rows_));
+      if (out_.size() == before) add(scale(tried));
+      if (out_.size() == before) add(rescale());
+      if (out_.size() == before && !nan) add(heads(tried));
+      if (out_.size() == before) add(partial_);
+      if (out_.size() == before && !nan) add(page_in_a_part(tried));
+      if (out_.size() == before && !nan) pairs(tried);
+    }
+    if (out_.size() == before) add(other_row());
+    const bool named = out_.size() > before;
+    if (!named) add(factor());  // a symptom
+    out_.front() = count_text(p_, rows_, every, !launched_.outputs.no_lse, !named);
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::string text) {
+    if (!text.empty()) out_.push_back(std::move(text));
+  }
+
+  std::string lse_base() const {
+    bool any = false;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong_lse || !std::isfinite(r.expected_lse)) continue;
+      if (!std::isfinite(r.lse)) return "";
+      any = true;
+      if (!(std::abs(r.lse - r.expected_lse * std::numbers::log2e) <= 1e-4 * (1 + std::abs(r.lse))))
+        return "";
+    }
+    return any ? "looks like: the LSE is of base 2, where base e is required" : "";
+  }
+
+  /// Says whether the results lost their fractions. NumPy has no bf16, so a kernel that assigns floats to an
+  /// array of its bits converts them to integers.
+  std::string integers() const {
+    bool any = false, some = false, zero = true, integers = true;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong_o || r.unwritten || (r.nan && r.keys == 0)) continue;  // all bits one are -1, too
+      any = true;
+      // With a wrong LSE too no score was seen, which other clues tell.
+      zero = zero && r.zero && !r.wrong_lse;
+      integers = integers && r.integers;
+      some = some || !r.zero;
+    }
+    if (!any || !(zero || (integers && some))) return "";
+    const std::string mend = fmt::format("results converted to integers, where the bits of {} are required",
+                                         dtype_name(p_.type_of_out()));
+    if (!zero) return "looks like: " + mend;
+    return "O is 0 in all wrong rows" +
+           (integers ? ": written by a tile that reaches past its sequence, or not computed, or " + mend
+                     : std::string());
+  }
+
+  /// Wrong rows that a mistake must explain, then right ones that it must leave right.
+  struct Tried {
+    std::vector<reference::RowId> rows;
+    std::size_t wrong = 0;
+    /// "looks like: <mistake> (all 64 wrong rows tried match this mistake)"
+    std::string match(const Explanation& mistake, const char* it = "this mistake") const {
+      const std::string tried =
+          wrong == 1 ? "the wrong row tried matches" : fmt::format("all {} wrong rows tried match", wrong);
+      return fmt::format("looks like: {} ({} {}{})", mistake.text, tried, it,
+                         mistake.lse_too ? "" : ", but not in their LSE");
+    }
+  };
+
+  Tried rows_to_try() const {
+    int64_t longest = 1;
+    for (const SeqLen& seq : p_.seqs) longest = std::max<int64_t>(longest, seq.k);
+    const int64_t fit = kValuesTried / (longest * (p_.head_dim + p_.dim_v()));
+    const auto count = static_cast<std::size_t>(std::clamp<int64_t>(fit, kLeastTried, kMostTried));
+    Tried tried{spread_with_ends(p_, wrong_o_, count), 0};
+    tried.wrong = tried.rows.size();
+    const std::size_t right = count + count / 4 - tried.wrong;  // few wrong rows leave room for right ones
+    for (const auto& id : spread_with_ends(p_, right_, right)) tried.rows.push_back(id);
+    return tried;
+  }
+
+  /// Names the mistakes that explain all rows tried. Returns whether they explain their LSE, too.
+  bool suspects(const Tried& tried) {
+    std::vector<Explanation> matches;
+    const std::span few(tried.rows.data(), std::min<std::size_t>(tried.wrong, kLeastTried));
+    const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
+    for (const Suspect& s : suspects_) {
+      // Most mistakes fail in the first rows.
+      const auto first = find_rows(launched_, s.problem, *s.inputs, few, threads_);
+      if (std::any_of(first.begin(), first.end(), wrong)) continue;
+      const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
+      if (const auto broken = std::count_if(rows.begin(), rows.end(), wrong); broken > 0) {
+        if (broken < partial_broken_ && explains_wrong_rows(tried, rows)) {
+          partial_broken_ = broken;
+          partial_ = part_of_rows(tried, s.text, broken);
+        }
+        continue;
+      }
+      if (match_by_zeros(launched_, rows)) continue;
+      matches.push_back(
+          {s.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })});
+    }
+    // What explains O alone is a guess beside what explains both.
+    const bool lse_too =
+        std::any_of(matches.begin(), matches.end(), [](const Explanation& e) { return e.lse_too; });
+    if (lse_too) std::erase_if(matches, [](const Explanation& e) { return !e.lse_too; });
+    for (std::size_t i = 0; i < std::min(matches.size(), kMostSuspects); ++i)
+      out_.push_back(tried.match(matches[i]));
+    const auto of_scale = [](const Explanation& e) {
+      return e.text.find("softmax_scale") != std::string::npos;
+    };
+    const bool scale = std::all_of(matches.begin(), matches.end(), of_scale);
+    tell_apart(matches.size(), "mistakes", scale ? "another softmax_scale" : "other lengths or heads");
+    return lse_too;
+  }
+
+  void pairs(const Tried& tried) {
+    const auto found = two_mistakes(launched_, problem_, suspects_, tried.rows, tried.wrong, threads_);
+    for (std::size_t i = 0; i < std::min(found.size(), kMostSuspects); ++i)
+      out_.push_back(tried.match(found[i], "both"));
+    tell_apart(found.size(), "pairs", "other lengths or heads");
+  }
+
+  /// Says that `matching` mistakes or pairs of them explain the same rows, if they are several.
+  void tell_apart(std::size_t matching, const char* what, const char* with) {
+    if (matching < 2) return;
+    const std::string which = matching > kMostSuspects
+                                  ? fmt::format("these {} and {} more", what, matching - kMostSuspects)
+                                  : fmt::format("these {} {}", matching, what);
+    out_.push_back(
+        fmt::format("{} cannot be told apart on these rows; a case with {} may tell", which, with));
+  }
+
+  /// Whether a mistake makes the wrong rows what they are. `rows`: what it makes of the rows that were tried.
+  static bool explains_wrong_rows(const Tried& tried, const std::vector<RowFinding>& rows) {
+    constexpr std::size_t kFewest = 4;  // fewer may match by chance
+    return tried.wrong >= kFewest && std::none_of(rows.begin(), rows.end(), [&](const RowFinding& r) {
+             return r.wrong_o && std::any_of(tried.rows.begin(),
+                                             tried.rows.begin() + static_cast<std::ptrdiff_t>(tried.wrong),
+                                             [&](const reference::RowId& id) { return id == r.id; });
+           });
+  }
+
+  /// A mistake that the kernel makes in the wrong rows alone, as so many right ones would be `broken` by it.
+  static std::string part_of_rows(const Tried& tried, const std::string& mistake, std::ptrdiff_t broken) {
+    return fmt::format(
+        "looks like: {}{} (all {} wrong rows tried match this mistake, which would make {} of the {} right rows tried "
+        "wrong, too)",
+        mistake, kInAPart, tried.wrong, broken, tried.rows.size() - tried.wrong);
+  }
+
+  /// Names a misread page. It takes the place of mistakes, from clue `before` on, that explain no LSE, if it does.
+  void page(const Tried& tried, std::size_t before) {
+    const auto found = misread_page(launched_, problem_, inputs_, tried.rows, threads_);
+    if (!found || (out_.size() > before && !found->lse_too)) return;
+    out_.resize(before);
+    out_.push_back(tried.match(*found));
+  }
+
+  std::string page_in_a_part(const Tried& tried) const {
+    if (tried.wrong < static_cast<std::size_t>(kLeastTried)) return "";
+    const auto found =
+        misread_page(launched_, problem_, inputs_, std::span(tried.rows).first(tried.wrong), threads_);
+    return found ? tried.match({fmt::format("{}{}", found->text, kInAPart), found->lse_too}) : "";
+  }
+
+  std::string heads(const Tried& tried) const {
+    const auto found =
+        misread_heads(launched_, problem_, inputs_, std::span(tried.rows).first(tried.wrong), threads_);
+    return found ? tried.match(*found) : "";
+  }
+
+  std::string scale(const Tried& tried) const {
+    const auto found = logit_factor(launched_, problem_, inputs_, rows_, tried.rows, threads_);
+    if (!found) return "";
+    return tried.match({logit_factor_text(p_, problem_.softmax_scale, found->value), found->lse_too});
+  }
+
+  std::string rescale() const {
+    constexpr std::size_t kTried = 8;
+    int64_t values = 0;
+    std::vector<WrongRow> wrong;
+    for (const reference::RowId& id : spread(wrong_o_, kTried)) {
+      const auto row =
+          std::find_if(rows_.begin(), rows_.end(), [&](const RowFinding& r) { return r.id == id; });
+      values += row->keys * p_.dim_v();
+      if (values > kValuesTried) break;
+      wrong.push_back({id, row_of(id), row->lse});
+    }
+    const auto found = missing_rescale(p_, problem_, inputs_, wrong, threads_);
+    return found ? Tried{{}, wrong.size()}.match({*found, true}) : "";
+  }
+
+  /// Says whether wrong rows hold the results of other rows. Only for small cases, because each wrong row
+  /// that is tried is compared with all rows.
+  std::string other_row() const {
+    constexpr std::size_t kMostRows = 4096, kTried = 8;
+    if (cost_of(launched_.item).flop > kAllRowsFlop || rows_.size() > kMostRows || wrong_o_.empty())
+      return "";
+    struct Expected {
+      reference::RowId id;
+      std::vector<double> o;
+    };
+    std::vector<Expected> expected;
+    std::mutex mutex;
+    std::vector<reference::RowId> ids;
+    for (const RowFinding& r : rows_) {
+      if (r.keys > 1) ids.push_back(r.id);
+    }
+    const auto d = static_cast<std::size_t>(p_.dim_v());
+    reference::attend(problem_, inputs_, ids, threads_, [&](const reference::RowBlock& b) {
+      const std::lock_guard lock(mutex);
+      for (std::size_t r = 0; r < b.rows.size(); ++r) {
+        if (b.w2[r] > 0.5) continue;  // one or two keys carry it: other rows may be equal
+        expected.push_back({b.rows[r],
+                            {b.o.begin() + static_cast<std::ptrdiff_t>(r * d),
+                             b.o.begin() + static_cast<std::ptrdiff_t>((r + 1) * d)}});
+      }
+    });
+    const double u = unit_roundoff(p_.type_of_out());
+    // With one or two channels, some row is as near to any wrong one by chance.
+    if (static_cast<double>(expected.size()) * std::pow(8 * u, static_cast<double>(d)) > 0.01) return "";
+    std::string example;
+    std::size_t found = 0;
+    const auto tried = spread(wrong_o_, kTried);
+    for (const reference::RowId& id : tried) {
+      const std::vector<double> got = row_of(id);
+      for (const Expected& e : expected) {
+        if (e.id == id) continue;  // slightly wrong
+        double error2 = 0, size2 = 0;
+        for (std::size_t c = 0; c < d; ++c) {
+          error2 += (got[c] - e.o[c]) * (got[c] - e.o[c]);
+          size2 += e.o[c] * e.o[c];
+        }
+        if (!(error2 <= 16 * u * u * size2)) continue;
+        if (found++ == 0) example = fmt::format("{} has what belongs to {}", row_text(id), row_text(e.id));
+        break;
+      }
+    }
+    if (found * 2 < tried.size() || found == 0) return "";
+    return fmt::format("looks like: rows change places: {} ({} of {} tried {} another's)", example, found,
+                       tried.size() == 1 ? "1 wrong row" : fmt::format("{} wrong rows", tried.size()),
+                       found == 1 ? "has" : "have");
+  }
+
+  std::vector<double> row_of(const reference::RowId& id) const {
+    int64_t token = id.pos;
+    for (int b = 0; b < id.seq; ++b) token += p_.seqs[static_cast<std::size_t>(b)].q;
+    std::vector<double> out;
+    for (int c = 0; c < p_.dim_v(); ++c) {
+      out.push_back(StoredOut(launched_.item)
+                        .value(launched_.outputs.out, (token * p_.num_heads_q + id.head) * p_.dim_v() + c));
+    }
+    return out;
+  }
+
+  std::string factor() const {
+    double least = INFINITY, most = -INFINITY;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong_o || r.nan) continue;
+      if (r.factor == 0) return "";
+      least = std::min(least, r.factor);
+      most = std::max(most, r.factor);
+    }
+    if (!std::isfinite(least)) return "";
+    const std::string low = fmt::format("{:.4g}", least), high = fmt::format("{:.4g}", most);
+    return fmt::format(
+        "looks like: O is right but for a factor of each row ({}): the softmax denominator, or how O is rescaled",
+        low == high ? low : low + " to " + high);
+  }
+
+  const Launched& launched_;
+  const CaseParams& p_;
+  int threads_;
+  reference::Problem problem_;
+  CaseInputs inputs_;
+  std::vector<Suspect> suspects_;
+  std::vector<RowFinding> rows_;
+  std::vector<reference::RowId> right_, wrong_o_;  ///< wrong_o_: rows without NaN only
+  /// The mistake that explains the wrong rows and breaks the fewest right ones, and how many it breaks.
+  std::string partial_;
+  std::ptrdiff_t partial_broken_ = PTRDIFF_MAX;
+  std::vector<std::string> out_;
+};
+
+}  // namespace
+
+std::vector<std::string> clues_of(const Launched& launched, int num_threads) {
+  return Clues(launched, num_threads).all();
+}
+
+}  // namespace attnbench

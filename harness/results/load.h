@@ -1,0 +1,112 @@
+// Reads results back, as far as a comparison needs them: results.json, the journal of a run, or a plain file
+// of Google Benchmark.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/error.h"
+#include "harness/results/record.h"
+
+namespace attnbench {
+
+inline constexpr char kNoResultsFile[] =
+    "this is no results file: results.json and journal.jsonl of a run are, and 'attnbench run CONFIG' writes them";
+
+/// Whether a text that is no JSON seems to be meant as JSON. `text` has a character that is no space.
+inline bool begins_as_json(std::string_view text) {
+  const char first = text[text.find_first_not_of(" \t\r\n")];
+  return first == '{' || first == '[';
+}
+
+/// what() is "PATH: error: ..." or "PATH:LINE: error: ...".
+class ResultsError : public Error {
+ public:
+  explicit ResultsError(const std::string& what)
+      : Error(what, kExitUsage, "") {}  // what() names the path, so no prefix
+};
+
+/// One run's part of a result.
+struct LoadedRun {
+  double us = 0;            ///< midmean of the run's samples
+  std::size_t samples = 0;  ///< samples of this run; samples_us holds them in the order of runs. 0: unknown
+  /// CPU: medians of the probes beside the samples; 0 if there are none.
+  double cores_us = 0, memory_us = 0, handover_us = 0;
+};
+
+struct LoadedResult {
+  std::string name;  ///< "<id>/<kernel>"
+  std::string id;
+  std::string kernel;  ///< empty in a plain Google Benchmark file
+  std::string op, sweep, device, repro, reason, bound;
+  std::vector<std::string> failed_by, clues;  ///< as in Verdict
+  Status status = Status::kPass;
+  std::optional<double> median_us;  ///< nullopt if nothing was timed
+  std::optional<double> lo_us, hi_us;
+  std::vector<double> samples_us;
+  std::optional<double> sol, tflops, gbs;
+  std::string cache;  ///< "cold", "hot", ...; empty if unknown. "cold" of a GPU before schema 3: "cold_data"
+  bool graph = false;
+  std::string check;  ///< "off", "sampled", "full and invariants", "refusal", ...; empty if unknown
+  /// Whether the kernel refused a case that expects it.
+  bool refused() const { return status == Status::kPass && check == "refusal"; }
+  std::shared_ptr<const nlohmann::json> entry;  ///< as in the file, for everything else
+  std::optional<double> sm_mhz;                 ///< median SM clock during the timing
+  bool throttled = false;
+  int disturbed = 0;               ///< CPU: samples during which others took a core away
+  int runs = 1;                    ///< number of runs that the samples come from
+  std::vector<LoadedRun> per_run;  ///< if runs were pooled; empty for one run
+  /// CPU: medians of the probes beside the samples; 0 if there are none.
+  double cores_us = 0, memory_us = 0, handover_us = 0;
+
+  /// Half the 95 % interval as a share of the median; 0 if there is no interval.
+  double half_interval() const {
+    const bool known = median_us && *median_us > 0 && lo_us && hi_us;
+    return known ? attnbench::half_interval(*median_us, *lo_us, *hi_us) : 0;
+  }
+  /// As TimeResult::vague and TimeResult::busy.
+  bool vague() const { return half_interval() >= kVague; }
+  bool busy() const { return 2 * static_cast<std::size_t>(disturbed) > samples_us.size(); }
+};
+
+/// Facts that decide whether two files may be compared; empty or 0 if the file does not say.
+struct LoadedContext {
+  std::string name, version, revision, build_type, date, host;
+  std::string device_kind, device_model, driver, cuda;
+  int device_threads = 0;
+  bool complete = true;
+};
+
+struct ResultSet {
+  std::string path;
+  LoadedContext context;
+  std::vector<LoadedResult> results;
+  int torn_lines = 0;  ///< journal: 1 if a crash cut the last line short
+  int replaced = 0;    ///< entries that a later one of the same name and device replaced (a resumed run)
+  std::shared_ptr<const nlohmann::json> context_entry;  ///< as in the file; null in a journal
+};
+
+/// The bytes of a results file. Throws ResultsError with the system's reason. Refuses a device, which may
+/// never end, and JSON nested deeper than results are, which could exhaust the stack.
+std::string read_results_text(const std::filesystem::path& file);
+
+/// Reads `path`. A name that ends in ".jsonl" is a journal. A folder stands for its results.json. It stands
+/// for its journal.jsonl if results.json is missing, or belongs to an interrupted run and has fewer results.
+/// In a Google Benchmark file, entries of one name are samples of one result, aggregates are ignored, and
+/// lo_us, hi_us are the range. Throws ResultsError.
+ResultSet load_results(const std::string& path);
+
+/// The same from text. `path` appears in errors and decides between journal and results.
+ResultSet parse_results(const std::string& text, const std::string& path);
+
+/// Throws ResultsError if the entries of a file with this `context` cannot be read back completely. This is
+/// so if its schema is newer than kResultsSchema, or if it omits parameters (results_text) without listing
+/// the defaults.
+void check_schema(const nlohmann::json& context, const std::string& path);
+
+}  // namespace attnbench
