@@ -1,6 +1,7 @@
 #include "harness/cli/trace_folder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iostream>
@@ -68,13 +69,19 @@ int judge_captured_outputs(std::span<const Case> cases, CheckMode mode, bool qui
   int code = 0;
   for (const Case& c : cases) {
     const auto v = c.params.captured ? judge_captured(c, mode) : std::nullopt;
-    if (!v || (v->pass && quiet)) continue;
-    std::string text =
-        fmt::format("{}: captured {}: {}", c.file,
-                    (v->declared->waived & kNoLse) != 0 ? "out" : "out and lse", v->pass ? "right" : "wrong");
-    if (!v->pass) {
+    if (!v) continue;
+    const bool right = v->pass && v->accepts.empty();
+    if (right && quiet) continue;
+    std::string text = fmt::format("{}: captured {}: {}", c.file,
+                                   (v->declared->waived & kNoLse) != 0 ? "out" : "out and lse",
+                                   right     ? "right"
+                                   : v->pass ? "undecided"
+                                             : "wrong");
+    if (!right) {
+      const std::string reason =
+          v->pass ? fmt::format("{} would pass, too", fmt::join(v->accepts, " and ")) : v->reason;
       text = shorten_end(
-          fmt::format("{} (attnbench check {} says more): {}", text, shell_word(c.file), v->reason), 500);
+          fmt::format("{} (attnbench check {} says more): {}", text, shell_word(c.file), reason), 500);
       code = 1;
     }
     std::cerr << text << "\n";

@@ -102,8 +102,9 @@ Record whole_record(const Message& entry, const Case& item) {
   for (const char* key : {"family_index", "per_family_instance_index"}) written[key] = entry.at(key);
   if (written != entry) {
     const auto lost = nlohmann::json::diff(nlohmann::json(entry), nlohmann::json(written));
-    throw std::logic_error("harness/results/json_read.cpp does not read back what harness/results/json.cpp writes: " +
-                           (lost.empty() ? "the order of fields" : lost[0]["path"].get<std::string>()));
+    throw std::logic_error(
+        "harness/results/json_read.cpp does not read back what harness/results/json.cpp writes: " +
+        (lost.empty() ? "the order of fields" : lost[0]["path"].get<std::string>()));
   }
   return record;
 }

@@ -238,6 +238,26 @@ TEST(CliCaptured, CapturedOutputsAreCompared) {
   }
 }
 
+// Scores of some 1e9: the rounding of a score decides which key a row takes, so zeros would pass, too.
+TEST(CliCaptured, CapturedOutputsThatProveNothingAreUndecided) {
+  const Scratch scratch;
+  std::vector<Part> parts = paged_parts();
+  for (std::size_t i : {0u, 1u}) parts[i].bytes = numbers(i == 0 ? 96 : 256, 3e5f);
+  const json keys = {{"case", "{mask: none}"}};
+  write_tensors(scratch, parts, keys);
+  ASSERT_EQ(
+      run_attnbench(scratch, {"export", "capture.safetensors", "--full", "-o", "case.safetensors"}).exit_code,
+      0);
+  for (Part& part : expected_parts(scratch, 1)) parts.push_back(std::move(part));
+  write_tensors(scratch, parts, keys);
+  const Outcome o = run_attnbench(
+      scratch, {"run", "capture.safetensors", "--device", "cpu", "--no-time", "-q", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_THAT(
+      o.err,
+      HasSubstr("captured out and lse: undecided (attnbench check capture.safetensors says more): zeros"));
+}
+
 TEST(CliCaptured, ARecordsLineRunsTheFileAgain) {
   const Scratch scratch;
   write_tensors(scratch, paged_parts(), json::object());
