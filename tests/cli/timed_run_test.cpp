@@ -6,6 +6,7 @@
 #include <regex>
 #include <set>
 
+#include "harness/device/sanitized.h"
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
@@ -204,6 +205,7 @@ TEST_F(CliCompare, UnclearDifferencesAreFour) {
 
 // Two tries, since a busy machine is no part of the estimate.
 TEST(TimedRun, TakesAsLongAsListSays) {
+  if (kSanitized) GTEST_SKIP() << "list estimates the time of a build without sanitizers";
   const Scratch scratch;
   const std::string file = source_path("configs/gate.yaml");
   const std::string list = run_attnbench(scratch, {"list", file, "--device", "cpu"}).out;

@@ -110,7 +110,7 @@ TEST(Cupti, ChipsThatItDoesNotKnow) {
     EXPECT_THAT(refusal(kFake), HasSubstr("a newer CUDA Toolkit"));
   }
   const Wrong metrics("no_metrics");
-  EXPECT_THAT(refusal(kFake), HasSubstr("no counter of GX100"));
+  EXPECT_THAT(refusal(kFake), HasSubstr("none of the counters for GX100"));
 }
 
 TEST(Cupti, IncompleteCountsAreNone) {
