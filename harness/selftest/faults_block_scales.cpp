@@ -13,25 +13,33 @@ constexpr const char* kDsMlaPages =
     "{kv: paged, block_size: 16, dtype: bf16, kv_dtype: fp8_ds_mla, heads: 16/1, head_dim: 288, head_dim_v: 256, "
     "v_is_k_view: true, mask: causal, batch: q1s70_q3s40}";
 
-/// Calls f(offset) for each row of a paged tensor with these strides.
+/// A copy of what holds K or V, or their scales, with these strides. change(row) is called for each row; packed rows
+/// lie in one block.
 template <class F>
-void for_each_paged_row(const AttentionParams& p, int64_t block, int64_t token, int64_t head, F&& f) {
-  for (int64_t b = 0; b < p.num_blocks; ++b) {
-    for (int64_t r = 0; r < p.block_size; ++r) {
+std::vector<uint8_t> changed_rows(Tamper& t, const AttentionParams& p, const void* at, int64_t block,
+                                  int64_t token, int64_t head, F&& change) {
+  int64_t blocks = p.num_blocks, rows = p.block_size;
+  if ((p.features & kPackedKv) != 0) {
+    blocks = 1;
+    rows = t.read<int32_t>(p.cu_seqlens_k, p.batch + 1).back();
+    block = rows * token;
+  }
+  auto bytes = t.read<uint8_t>(at, blocks * block);
+  for (int64_t b = 0; b < blocks; ++b) {
+    for (int64_t r = 0; r < rows; ++r) {
       for (int64_t h = 0; h < p.num_heads_kv; ++h)
-        f(static_cast<std::size_t>(b * block + r * token + h * head));
+        change(&bytes[static_cast<std::size_t>(b * block + r * token + h * head)]);
     }
   }
+  return bytes;
 }
 
 /// Gives an nvfp4 launch other scales: change(scales of a row, their number).
 Tamper::Fault with_fp4_scales(void (*change)(uint8_t* scales, int n)) {
   return with_params([change](Tamper& t, AttentionParams& p) {
     const auto replace = [&](const void*& at, int64_t block, int64_t token, int64_t head, int32_t dim) {
-      auto scales = t.read<uint8_t>(at, p.num_blocks * block);
-      for_each_paged_row(p, block, token, head,
-                         [&](std::size_t row) { change(&scales[row], dim / p.scale_block); });
-      at = t.put(scales);
+      at = t.put(changed_rows(t, p, at, block, token, head,
+                              [&](uint8_t* row) { change(row, dim / p.scale_block); }));
     };
     replace(p.k_block_scale, p.k_block_scale_stride_block, p.k_block_scale_stride_token,
             p.k_block_scale_stride_head, p.head_dim);
@@ -51,17 +59,15 @@ struct LatentRow {
 /// Gives a launch on rows of fp8_ds_mla other rows.
 Tamper::Fault with_latent_rows(void (*change)(LatentRow row)) {
   return with_params([change](Tamper& t, AttentionParams& p) {
-    auto rows = t.read<uint8_t>(p.k, p.num_blocks * p.k_stride_block);
     const auto offset = [&](const void* part) {
       return static_cast<const uint8_t*>(part) - static_cast<const uint8_t*>(p.k);
     };
     const auto scales = offset(p.k_block_scale), tail = offset(p.k_tail);
-    for_each_paged_row(p, p.k_stride_block, p.k_stride_token, p.k_stride_head, [&](std::size_t row) {
-      uint8_t* const at = &rows[row];
-      change({reinterpret_cast<float*>(at + scales), p.head_dim_v / p.scale_block,
-              reinterpret_cast<uint16_t*>(at + tail), p.head_dim - p.head_dim_v});
-    });
-    const uint8_t* put = t.put(rows);
+    const uint8_t* put =
+        t.put(changed_rows(t, p, p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head, [&](uint8_t* row) {
+          change({reinterpret_cast<float*>(row + scales), p.head_dim_v / p.scale_block,
+                  reinterpret_cast<uint16_t*>(row + tail), p.head_dim - p.head_dim_v});
+        }));
     p.k = p.v = put;
     p.k_block_scale = p.v_block_scale = put + scales;
     p.k_tail = put + tail;
@@ -101,9 +107,12 @@ std::vector<Fault> fp4_caches() {
        "the first of two channels is taken from the upper half of the byte",
        {kFp4Pages},
        with_params([](Tamper& t, AttentionParams& p) {
+         const std::vector<int32_t> cu_k = (p.features & kPackedKv) != 0
+                                               ? t.read<int32_t>(p.cu_seqlens_k, p.batch + 1)
+                                               : std::vector<int32_t>();
          for (const bool is_v : {false, true}) {
            const void*& at = is_v ? p.v : p.k;
-           auto bytes = t.read<uint8_t>(at, p.num_blocks * (is_v ? p.v_stride_block : p.k_stride_block));
+           auto bytes = t.read<uint8_t>(at, kv_elements(p, cu_k, is_v));
            for (uint8_t& x : bytes) x = static_cast<uint8_t>(x << 4 | x >> 4);
            at = t.put(bytes);
          }

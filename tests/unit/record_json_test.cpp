@@ -139,13 +139,16 @@ void add_rows(const std::string& page, const std::string& title, std::set<std::s
 
 TEST(RecordJson, ThePageOfTheFieldsHasEachOfThem) {
   Record passed = passing("case");
-  passed.check->declared = Declared{{DType::kFp32, DType::kFp32, 0}};
+  passed.check->declared = Declared{{DType::kFp32, DType::kFp32, 0}, kWaiverFlags};
   passed.check->invariants = {{"repeat", InvariantResult::Outcome::kHeld, ""}};
   passed.check->refusal = Refusal{"unsupported", "supports", "no"};
   passed.time->clocks = summarise(std::vector<ClockReading>{{1755, 2619, 650, 50, {}}});
+  passed.check->tells_nothing = true;
   passed.time->watch.launches = 1;
+  passed.time->ranks.resize(1);
   passed.counters = CounterReading{};
   RunContext context = make_context();
+  context.ceilings.links = {{"all_gather", 2, 8192, 10}};
   context.caches = {{"Data", 1, 32768, 1}};
   context.plan.options = {{"arguments", ""}};
   context.plugins = {{"a.py", "0", {}, {{"python", "3.11"}}}};
