@@ -171,21 +171,17 @@ std::string last_line(const fs::path& log) {
 }
 
 /// Adds what one result tells about the kernel.
-void add_result(const LoadedResult& r, Outcome& o, std::vector<std::string>& detectors,
-                std::size_t& skipped) {
-  if (r.status == Status::kPass && r.median_us) {
+void add_result(const Record& r, Outcome& o, std::vector<std::string>& detectors, std::size_t& skipped) {
+  if (r.status == Status::kPass && r.median_us()) {
     ++o.passed;
-    o.us[r.id] = *r.median_us;
+    o.us[r.item.id] = r.time->median_us;
     return;
   }
   if (r.status == Status::kSkip) ++skipped;
   if (o.reason.empty()) o.reason = r.reason;
   if (r.status == Status::kSkip) return;
-  const nlohmann::json& check = r.entry->at("attnbench").at("check");
   std::vector<std::string> found;
-  if (r.status == Status::kFail && check.is_object()) {
-    found = check.at("failed_by").get<std::vector<std::string>>();
-  }
+  if (r.status == Status::kFail && r.check) found = r.check->failed_by;
   if (found.empty()) found.push_back(status_name(r.status));
   for (const std::string& d : found) {
     if (std::find(detectors.begin(), detectors.end(), d) == detectors.end()) detectors.push_back(d);
@@ -198,7 +194,7 @@ Outcome judged(const fs::path& folder, const fs::path& log, int exit_code, std::
   std::vector<std::string> detectors;
   std::size_t skipped = 0;
   try {
-    for (const LoadedResult& r : load_results(folder.string()).results) add_result(r, o, detectors, skipped);
+    for (const Record& r : load_results(folder.string()).results) add_result(r, o, detectors, skipped);
   } catch (const ResultsError& e) {
     o.reason = e.what();
   }

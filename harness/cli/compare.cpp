@@ -84,7 +84,7 @@ int compare(const CompareCommand& c) {
   const ResultSet fresh = load_results(c.fresh);
   std::vector<std::string> ids;
   for (const ResultSet* set : {&base, &fresh}) {
-    for (const LoadedResult& r : set->results) ids.push_back(r.id);
+    for (const Record& r : set->results) ids.push_back(r.item.id);
   }
   c.flags.check_min_effect_of(ids);
   CompareOptions options = c.flags.options(base, fresh);
@@ -145,8 +145,8 @@ CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fre
   if (!noise.empty()) o.noise_of = load_noise(noise).noise_of;
   for (const EffectOf& e : effects_of(min_effect_of)) {
     for (const ResultSet* set : {&base, &fresh}) {
-      for (const LoadedResult& r : set->results) {
-        if (e.found(r.id)) o.min_effect_of_id[r.id] = e.effect;
+      for (const Record& r : set->results) {
+        if (e.found(r.item.id)) o.min_effect_of_id[r.item.id] = e.effect;
       }
     }
   }

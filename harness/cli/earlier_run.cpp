@@ -17,7 +17,7 @@
 #include "harness/cli/usage_error.h"
 #include "harness/results/files.h"
 #include "harness/results/host.h"
-#include "harness/results/json_read.h"
+#include "harness/results/json.h"
 #include "harness/results/load.h"
 #include "harness/results/text.h"
 
@@ -88,8 +88,8 @@ bool holds_any_of(const ResultSet& set, const std::vector<WorkItem>& work) {
   for (const WorkItem& w : work) {
     if (w.kernel) wanted.emplace(w.item->id, w.kernel->name);
   }
-  return std::any_of(set.results.begin(), set.results.end(), [&](const LoadedResult& r) {
-    return wanted.count({r.id, r.kernel}) > 0;
+  return std::any_of(set.results.begin(), set.results.end(), [&](const Record& r) {
+    return wanted.count({r.item.id, r.kernel}) > 0;
   });
 }
 

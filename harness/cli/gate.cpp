@@ -312,8 +312,8 @@ class Gate {
       std::cerr << "gate: no case ran, so there is nothing to compare; exit code 6\n";
       throw GateStop{6};
     }
-    for (const LoadedResult& result : r.results.results) {
-      if (table && needs_attention(result.status)) told_.insert(result.name);
+    for (const Record& result : r.results.results) {
+      if (table && needs_attention(result.status)) told_.insert(record_name(result));
     }
     add_run(into, r.exit_code, std::move(r.results));
   }

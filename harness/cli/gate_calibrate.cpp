@@ -39,9 +39,8 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
     noise.false_alarms += pair.count(Change::kSlower) > 0;
   }
   const auto busy = std::count_if(sets.begin(), sets.end(), [](const ResultSet& set) {
-    return std::any_of(set.results.begin(), set.results.end(), [](const LoadedResult& r) {
-      return 2 * static_cast<std::size_t>(r.disturbed) > r.samples_us.size();
-    });
+    return std::any_of(set.results.begin(), set.results.end(),
+                       [](const Record& r) { return r.time && r.time->busy(); });
   });
   noise.context = sets.front().context;
   noise.noise_of = noise_between(sets);

@@ -130,7 +130,7 @@ void choose_kernels_of_plugins(GateOptions& o, const Program& program) {
     for (const std::string& name : kernel_names(plugin)) names.insert(name);
   }
   if (has_baseline(o) && !o.update_baseline) {
-    for (const LoadedResult& r : load_results(o.baseline).results) names.insert(r.kernel);
+    for (const Record& r : load_results(o.baseline).results) names.insert(r.kernel);
   }
   o.kernels.assign(names.begin(), names.end());
   if (!o.quiet) {

@@ -29,13 +29,7 @@ int merge(const MergeOptions& o) {
     const nlohmann::ordered_json merged = merge_results(o.paths, o.allowed);
     const std::string text = results_text(merged);
     // Reads the text back with the common reader, so that nothing is written that it refuses.
-    const ResultSet set = parse_results(text, o.out);
-    std::vector<Record> records;
-    for (const LoadedResult& r : set.results) {
-      records.emplace_back();
-      records.back().status = r.status;
-      if (!r.check.empty() && r.check != "off") records.back().check.emplace();
-    }
+    const std::vector<Record> records = parse_results(text, o.out).results;
     make_folder(std::filesystem::path(o.out).parent_path());
     write_file_atomically(o.out, text);
     std::cout << fmt::format("{} of {}: {}\nreport: {}\n", counted(std::ssize(records), "run"),

@@ -266,9 +266,9 @@ std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const 
                                        const Cases& cases, const std::vector<LoadedPlugin>& plugins) {
   const LastRun last = last_run(o.out, cases.name, plugins, work);
   std::set<std::pair<std::string, std::string>> ran, failed;
-  for (const LoadedResult& r : last.results.results) {
-    ran.emplace(r.id, r.kernel);
-    if (needs_attention(r.status)) failed.emplace(r.id, r.kernel);
+  for (const Record& r : last.results.results) {
+    ran.emplace(r.item.id, r.kernel);
+    if (needs_attention(r.status)) failed.emplace(r.item.id, r.kernel);
   }
   std::vector<WorkItem> left;
   std::size_t held = 0;

@@ -37,39 +37,41 @@ struct Times {
 /// The unit of the times in a comparison.
 enum class Unit { kMicrosecond, kLeastTime, kCoresProbe };
 
-std::optional<Times> times_of(const LoadedResult& r, Unit in) {
-  if (r.status != Status::kPass || !r.median_us || !usable(*r.median_us)) return std::nullopt;
+std::optional<Times> times_of(const Record& r, Unit in) {
+  if (r.status != Status::kPass || !r.median_us() || !usable(r.time->median_us)) return std::nullopt;
   double unit = 1;
   if (in == Unit::kLeastTime) {
-    if (!r.sol || !usable(*r.sol)) return std::nullopt;
-    unit = *r.sol * *r.median_us;
+    if (!r.roofline || !r.roofline->sol || !usable(*r.roofline->sol)) return std::nullopt;
+    unit = *r.roofline->sol * r.time->median_us;
   }
   Times t;
-  for (const double time : in == Unit::kCoresProbe ? paced_samples(r) : r.samples_us) {
+  for (const double time : in == Unit::kCoresProbe ? paced_samples(r) : r.samples_us()) {
     if (usable(time)) t.samples.push_back(time / unit);
   }
-  const double lo = r.lo_us.value_or(*r.median_us), hi = r.hi_us.value_or(*r.median_us);
+  const auto known = [&](double us) { return std::isfinite(us) ? us : r.time->median_us; };
+  const double lo = known(r.time->lo_us), hi = known(r.time->hi_us);
   t.has_interval = usable(lo) && lo < hi;
-  t.range = {*r.median_us / unit, lo / unit, hi / unit, t.samples.size()};
+  t.range = {r.time->median_us / unit, lo / unit, hi / unit, t.samples.size()};
   return t;
 }
 
-std::string status_note(const char* side, const LoadedResult& r) {
+std::string status_note(const char* side, const Record& r) {
   return fmt::format("{}: {}{}{}", side, status_name(r.status), r.reason.empty() ? "" : ": ",
-                     failure_text(r.reason, r.failed_by));
+                     failure_text(r.reason, r.check ? r.check->failed_by : std::vector<std::string>{}));
 }
 
 /// The minimum effect, or two ticks of the timer if that is more.
-double effect_of(const LoadedResult& base, const CompareOptions& options) {
-  const auto it = options.min_effect_of_id.find(base.id);
+double effect_of(const Record& base, const CompareOptions& options) {
+  const auto it = options.min_effect_of_id.find(base.item.id);
   const double effect = it == options.min_effect_of_id.end() ? options.min_effect : it->second;
-  if (options.as_sol || base.device.rfind("cuda", 0) != 0 || !base.median_us || !usable(*base.median_us))
+  if (options.as_sol || base.device.rfind("cuda", 0) != 0 || !base.median_us() ||
+      !usable(base.time->median_us))
     return effect;
-  return std::max(effect, std::min(2 * kEventTickUs / *base.median_us, 0.99));
+  return std::max(effect, std::min(2 * kEventTickUs / base.time->median_us, 0.99));
 }
 
 /// Decides what the two statuses decide. Returns true if times must be compared.
-bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, CompareRow& row) {
+bool decide_by_status(const Record& base, const Record& fresh, CompareRow& row) {
   switch (fresh.status) {
     case Status::kError:
     case Status::kTimeout:
@@ -93,7 +95,7 @@ bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, Compa
       return false;
   }
   row.note = status_note("NEW", fresh);
-  row.clues = fresh.clues;
+  if (fresh.check) row.clues = fresh.check->clues;
   return false;
 }
 
@@ -106,10 +108,12 @@ Change verdict_of(const RatioTest& t, double effect) {
 
 /// A slower clock does not make a slower kernel. If clocks differ, the verdict in time must hold in cycles
 /// too. Cycles alone are not enough, because a memory-bound kernel takes fewer cycles at a lower clock.
-void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t, double effect,
+void look_at_clocks(const Record& base, const Record& fresh, const RatioTest& t, double effect,
                     CompareRow& row) {
-  if (!base.sm_mhz || !fresh.sm_mhz || !usable(*base.sm_mhz) || !usable(*fresh.sm_mhz)) return;
-  const double clocks = *fresh.sm_mhz / *base.sm_mhz;
+  const double base_mhz = base.time->clocks.sm_mhz.value_or(0),
+               fresh_mhz = fresh.time->clocks.sm_mhz.value_or(0);
+  if (!usable(base_mhz) || !usable(fresh_mhz)) return;
+  const double clocks = fresh_mhz / base_mhz;
   if (std::abs(clocks - 1) <= kClockTolerance) return;
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   RatioTest cycles = t;
@@ -117,7 +121,7 @@ void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const R
   cycles.hi *= clocks;
   if (verdict_of(cycles, effect) == row.change) return;
   row.note = fmt::format("{} in time, {:+.2f} % in cycles: SM clock {:.0f} MHz in BASE, {:.0f} in NEW",
-                         change_name(row.change), 100 * (t.ratio * clocks - 1), *base.sm_mhz, *fresh.sm_mhz);
+                         change_name(row.change), 100 * (t.ratio * clocks - 1), base_mhz, fresh_mhz);
   row.change = Change::kInconclusive;
 }
 
@@ -152,17 +156,19 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
 
 /// Times from a machine that others use say nothing about a kernel, unless the difference is larger than
 /// sharing cores can cause. A long sample is seldom undisturbed.
-void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t,
-                        bool in_turns, CompareRow& row) {
+void look_at_neighbours(const Record& base, const Record& fresh, const RatioTest& t, bool in_turns,
+                        CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   constexpr double kBothShared = 4;
-  const double most = base.busy() && fresh.busy() ? kBothShared : most_by_sharing(base, fresh, fresh.busy());
+  const double most = base.time->busy() && fresh.time->busy()
+                          ? kBothShared
+                          : most_by_sharing(base, fresh, fresh.time->busy());
   if (t.lo > most || t.hi < 1 / most) return;
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
-    if (!r->busy()) continue;
+    if (!r->time->busy()) continue;
     row.note = fmt::format(
         "{}, but others took the cores during {} of {} samples in {}: only a change by a factor of over {} (its whole interval) could be told",
-        change_name(row.change), r->disturbed, r->samples_us.size(), side,
+        change_name(row.change), r->time->disturbed, r->samples_us().size(), side,
         digits(least_change(base, fresh, in_turns, most), 2));
     row.change = Change::kInconclusive;
     return;
@@ -207,14 +213,14 @@ struct Measured {
 };
 
 /// nullopt if a side has no time in this unit.
-std::optional<Measured> measure(const LoadedResult& base, const LoadedResult& fresh, Unit unit,
-                                const Runs& runs, double effect, const CompareOptions& options) {
+std::optional<Measured> measure(const Record& base, const Record& fresh, Unit unit, const Runs& runs,
+                                double effect, const CompareOptions& options) {
   const std::optional<Times> b = times_of(base, unit), f = times_of(fresh, unit);
   if (!b || !f) return std::nullopt;
   Measured m{*b, *f};
   m.sampled = std::min(b->samples.size(), f->samples.size()) >= kLeastForBootstrap;
   if (m.sampled) {
-    m.test = bootstrap_ratio(b->samples, f->samples, effect, name_seed(fresh.name));
+    m.test = bootstrap_ratio(b->samples, f->samples, effect, name_seed(record_name(fresh)));
   } else if (b->has_interval && f->has_interval) {
     m.test = interval_ratio(b->range, f->range, effect);
   } else {
@@ -231,7 +237,7 @@ std::optional<Measured> measure(const LoadedResult& base, const LoadedResult& fr
   }
   // Either or both of two kernels on a case may be calibrated. Noise depends on the machine more than on the
   // kernel.
-  for (const std::string& name : std::set<std::string>{fresh.name, base.name}) {
+  for (const std::string& name : std::set<std::string>{record_name(fresh), record_name(base)}) {
     const auto it = options.noise_of.find(name);
     if (it == options.noise_of.end()) continue;
     widen_by_noise(*m.test, it->second, runs.of_base(), runs.of_fresh(), effect);
@@ -252,7 +258,7 @@ void show(const RatioTest& t, CompareRow& row) {
 
 /// A time whose interval tells nothing but the order of magnitude decides nothing. The row is then not part of
 /// the family of tests.
-bool is_vague(const LoadedResult& base, const LoadedResult& fresh, CompareRow& row) {
+bool is_vague(const Record& base, const Record& fresh, CompareRow& row) {
   row.note = vague_time_text(base, fresh);
   if (row.note.empty()) return false;
   row.vague = true;
@@ -264,8 +270,8 @@ bool is_vague(const LoadedResult& base, const LoadedResult& fresh, CompareRow& r
 
 /// True if the probes may not decide (contradicts_clock). The row then shows clock times and is not part of
 /// the family of tests.
-bool stays_undecided(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& paced,
-                     const Runs& runs, double effect, const CompareOptions& options, CompareRow& row) {
+bool stays_undecided(const Record& base, const Record& fresh, const RatioTest& paced, const Runs& runs,
+                     double effect, const CompareOptions& options, CompareRow& row) {
   const auto raw = measure(base, fresh, Unit::kMicrosecond, runs, effect, options);
   row.note = contradicts_clock(base, fresh, {raw->test->ratio, paced.ratio, effect, options.in_turns});
   if (row.note.empty()) return false;
@@ -285,13 +291,13 @@ bool medians_say_more(const MedianRange& base, const MedianRange& fresh, double 
 /// In turns, both sides share what disturbs the machine, and the spread of equal runs shows how much that is.
 /// A change far beyond it is the kernel's, whatever the probes say: they are short, and a kernel that uses up
 /// its turn of the scheduler leaves the wait to the probe behind it.
-void look_beyond_disturbance(const LoadedResult& base, const LoadedResult& fresh,
-                             const CompareOptions& options, CompareRow& row) {
+void look_beyond_disturbance(const Record& base, const Record& fresh, const CompareOptions& options,
+                             CompareRow& row) {
   if (row.change != Change::kInconclusive || !options.in_turns || options.as_sol) return;
   const std::optional<double> disturbance = disturbance_in_turns(base, fresh);
   if (!disturbance || !pace_between(base, fresh)) return;
   const double effect = effect_of(base, options), most = kMostByTurns * *disturbance;
-  const Runs runs{base.runs, fresh.runs, false};
+  const Runs runs{base.time->runs, fresh.time->runs, false};
   const auto raw = measure(base, fresh, Unit::kMicrosecond, runs, effect, options);
   if (!raw || !raw->sampled || (raw->test->lo <= most && raw->test->hi >= 1 / most)) return;
   show(*raw->test, row);
@@ -306,25 +312,26 @@ void look_beyond_disturbance(const LoadedResult& base, const LoadedResult& fresh
       *disturbance, digits(slower ? raw->test->lo : 1 / raw->test->hi, 2), slower ? "slow" : "fast");
 }
 
-void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& options, CompareRow& row) {
+void compare_times(Record base, Record fresh, const CompareOptions& options, CompareRow& row) {
   std::optional<Pace> pace = options.as_sol ? std::nullopt : pace_between(base, fresh);
   LikeRuns like = LikeRuns::kUnknown;
   if (pace && !options.in_turns) {
-    const std::pair had{base.runs, fresh.runs};
+    const std::pair had{base.time->runs, fresh.time->runs};
     like = keep_like_runs(base, fresh);
-    row.left_out = {had.first - base.runs, had.second - fresh.runs};
+    row.left_out = {had.first - base.time->runs, had.second - fresh.time->runs};
     pace = pace_between(base, fresh);
-    row.base_us = base.median_us;
-    row.new_us = fresh.median_us;
+    row.base_us = base.median_us();
+    row.new_us = fresh.median_us();
   }
   // A CPU's pace drifts within minutes in ways that no probe shows. Runs made within seconds share it, so ten
   // of them tell no more than one, unless both sides were made in turns.
-  const Runs runs{base.runs, fresh.runs, pace.has_value() && !options.in_turns};
+  const auto runs_in = [](const Record& r) { return r.time ? r.time->runs : 1; };
+  const Runs runs{runs_in(base), runs_in(fresh), pace.has_value() && !options.in_turns};
   const Unit unit = options.as_sol ? Unit::kLeastTime : pace ? Unit::kCoresProbe : Unit::kMicrosecond;
   const double effect = effect_of(base, options);
   const auto m = measure(base, fresh, unit, runs, effect, options);
   if (!m) {
-    const bool neither = !base.median_us && !fresh.median_us;
+    const bool neither = !base.median_us() && !fresh.median_us();
     row.untimed = neither;
     row.change = neither ? Change::kNotCompared : Change::kInconclusive;
     const bool new_has = times_of(fresh, unit).has_value();
@@ -345,7 +352,7 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
   const RatioTest& t = *m->test;
   show(t, row);
   row.evidence = {effect, m->noise, runs.base, runs.fresh, runs.as_one};
-  if (t.ratio == 1 && !m->base.samples.empty() && base.samples_us == fresh.samples_us) {
+  if (t.ratio == 1 && !m->base.samples.empty() && base.samples_us() == fresh.samples_us()) {
     row.change = Change::kSame;  // a file against itself: its noise does not matter
   } else if (is_vague(base, fresh, row) ||
              (pace && stays_undecided(base, fresh, t, runs, effect, options, row))) {
@@ -363,7 +370,7 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
     if (row.change == Change::kInconclusive) row.doubt = open ? Doubt::kInterval : Doubt::kMachine;
   }
   if (row.change == Change::kSame && effect > options.min_effect && row.note.empty() &&
-      !options.min_effect_of_id.contains(base.id)) {
+      !options.min_effect_of_id.contains(base.item.id)) {
     row.within = effect;
     row.note = fmt::format("same within {:.1f} %: two ticks of the timer", 100 * effect);
   }
@@ -421,14 +428,14 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
   out.as_sol = options.as_sol;
   for (const auto& [b, f] : pair_results(base, fresh, options.match)) {
     CompareRow row;
-    const LoadedResult& either = f != nullptr ? *f : *b;
-    row.id = either.id;
-    row.sweep = either.sweep.empty() && b != nullptr ? b->sweep : either.sweep;
+    const Record& either = f != nullptr ? *f : *b;
+    row.id = either.item.id;
+    row.sweep = either.item.sweep.empty() && b != nullptr ? b->item.sweep : either.item.sweep;
     row.base_kernel = b != nullptr ? b->kernel : "";
     row.new_kernel = f != nullptr ? f->kernel : "";
     row.repro = either.repro;
-    const auto time_of = [](const LoadedResult* r) {
-      return r != nullptr && r->status == Status::kPass ? r->median_us : std::nullopt;
+    const auto time_of = [](const Record* r) {
+      return r != nullptr && r->status == Status::kPass ? r->median_us() : std::nullopt;
     };
     row.base_us = time_of(b);
     row.new_us = time_of(f);
@@ -440,7 +447,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
                    : f->status == Status::kSkip                                   ? Change::kNotCompared
                                                                                   : Change::kMissingBase;
       if (f->status != Status::kPass) row.note = status_note("NEW", *f);
-      row.clues = f->clues;
+      if (f->check) row.clues = f->check->clues;
     } else if (b->refused() && f->refused()) {
       row.change = Change::kSame;
       row.note = "refused on both sides, as expected";

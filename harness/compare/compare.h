@@ -128,7 +128,7 @@ struct CompareResult {
 /// - Slower: the whole interval of the ratio is above 1 + effect, and the case survives Benjamini-Hochberg
 ///   over all cases with an interval. Faster is the mirror image below 1 - effect.
 /// - Same: the interval is inside the band. Everything else is inconclusive.
-/// - If the time of a side is not usable (LoadedResult::vague), the case is inconclusive. An exception are
+/// - If the time of a side is not usable (TimeResult::vague), the case is inconclusive. An exception are
 ///   sides in turns whose change is far beyond the spread of equal runs (kMostByTurns).
 /// - If a side has several runs, their spread widens the interval.
 /// - If the SM clocks of the two sides differ by more than kClockTolerance, slower and faster must hold in

@@ -51,9 +51,9 @@ void add_run(GateSide& side, int exit_code, ResultSet results) {
 }
 
 void drop_times(ResultSet& set) {
-  for (LoadedResult& r : set.results) {
-    r.median_us = r.lo_us = r.hi_us = r.sol = std::nullopt;
-    r.samples_us.clear();
+  for (Record& r : set.results) {
+    r.time.reset();
+    if (r.roofline) r.roofline->sol.reset();
   }
 }
 
@@ -74,8 +74,8 @@ std::vector<OpenRow> open_rows(const CompareResult& result, const ResultSet& fre
     if (!row.ratio) continue;
     if (row.change == Change::kInconclusive) open.push_back({&row});
     if (row.change != Change::kSlower && row.change != Change::kFaster) continue;
-    const bool one_run = std::any_of(fresh.results.begin(), fresh.results.end(), [&](const LoadedResult& r) {
-      return r.id == row.id && r.kernel == row.new_kernel && r.runs < 2;
+    const bool one_run = std::any_of(fresh.results.begin(), fresh.results.end(), [&](const Record& r) {
+      return r.item.id == row.id && r.kernel == row.new_kernel && (!r.time || r.time->runs < 2);
     });
     if (one_run) open.push_back({&row, true});
   }
@@ -218,7 +218,7 @@ std::string hidden_text(const CompareResult& result, const LoadedContext& fresh,
 
 int64_t count_right(const ResultSet& set) {
   return std::count_if(set.results.begin(), set.results.end(),
-                       [](const LoadedResult& r) { return r.status == Status::kPass; });
+                       [](const Record& r) { return r.status == Status::kPass; });
 }
 
 int gate_exit_code(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "harness/compare/ratio.h"
-#include "harness/results/json_read.h"
+#include "harness/config/json_number.h"
+#include "harness/results/json.h"
 #include "harness/results/load.h"
 
 namespace attnbench {
@@ -23,76 +25,30 @@ Json read(const std::string& path) {
 
 bool passed(const Json& entry) { return entry.at("attnbench").at("status") == "pass"; }
 
-std::vector<double> samples_of(const Json& time) {
-  std::vector<double> samples;
-  for (const Json& us : time.at("samples_us")) {
-    if (us.is_number()) samples.push_back(us.get<double>());
-  }
-  return samples;
-}
-
-/// Lists with one value per run: midmean, number of samples, and the times of the probes.
-const char* const kOfRuns[] = {"run_us", "run_samples", "run_cores_us", "run_memory_us", "run_handover_us"};
-
-Json of_run(const Json& time, const std::string& key) {
-  if (time.contains(key)) return time.at(key);
-  const std::vector<double> samples = samples_of(time);
-  if (samples.empty()) return Json::array();
-  if (key == "run_us") return {midmean(samples)};
-  if (key == "run_samples") return {samples.size()};
-  return Json::array({time.value(key.substr(4), Json(nullptr))});
-}
-
-/// Adds another run's samples to an entry that passed.
-void add_samples(Json& entry, const Json& more) {
-  Json& time = entry.at("attnbench").at("time");
-  const Json& further = more.at("attnbench").at("time");
-  if (time.is_null() || further.is_null()) return;
-  std::map<std::string, Json> of_runs;
-  for (const std::string key : kOfRuns) {
-    of_runs[key] = of_run(time, key);
-    for (const Json& v : of_run(further, key)) of_runs[key].push_back(v);
-  }
-  for (const Json& us : further.at("samples_us")) time.at("samples_us").push_back(us);
-  const std::vector<double> samples = samples_of(time);
-  const MedianInterval m = median_interval(samples);
-  time["median_us"] = entry["real_time"] = m.median;
-  time["lo_us"] = m.lo;
-  time["hi_us"] = m.hi;
-  const int runs = time.value("runs", 1), further_runs = further.value("runs", 1);
-  time["runs"] = runs + further_runs;
-  for (auto& [key, values] : of_runs) {
-    if (!values.empty() && !values[0].is_null()) time[key] = std::move(values);
-  }
-  for (const char* count : {"iterations", "host_bound", "disturbed"}) {
-    time[count] = time.value(count, 0) + further.value(count, 0);
-  }
-  Json& clocks = entry.at("attnbench")["clocks"];
-  const Json further_clocks = more.at("attnbench").value("clocks", Json::object());
-  const auto has_clock = [](const Json& c) {
-    return c.is_object() && c.contains("sm_mhz") && c["sm_mhz"].is_number();
-  };
-  if (has_clock(clocks) && has_clock(further_clocks)) {
-    clocks["sm_mhz"] =
-        (clocks["sm_mhz"].get<double>() * runs + further_clocks["sm_mhz"].get<double>() * further_runs) /
-        (runs + further_runs);
-  }
-  if (clocks.is_object() && further_clocks.value("throttled", false)) {
-    clocks["throttled"] = true;
-  }
+std::string key_of(const std::string& id, const std::string& kernel, const std::string& device) {
+  return id + "\n" + kernel + "\n" + device;
 }
 
 }  // namespace
 
-std::vector<LoadedRun> runs_of(const LoadedResult& r) {
-  if (!r.per_run.empty() || r.samples_us.empty()) return r.per_run;
-  return {{midmean(r.samples_us), r.samples_us.size(), r.cores_us, r.memory_us, r.handover_us}};
+std::vector<RunTimes> runs_of(const Record& r) {
+  if (r.samples_us().empty() || !r.time->of_runs.empty())
+    return r.time ? r.time->of_runs : std::vector<RunTimes>{};
+  const TimeResult& t = *r.time;
+  return {{midmean(t.samples_us), t.samples_us.size(), t.cores_us, t.memory_us, t.handover_us}};
+}
+
+void set_median(TimeResult& t) {
+  const MedianInterval m = median_interval(t.samples_us);
+  t.median_us = m.median;
+  t.lo_us = m.lo;
+  t.hi_us = m.hi;
 }
 
 void pool_runs(ResultSet& set, const ResultSet& more) {
-  for (const LoadedResult& m : more.results) {
-    const auto it = std::find_if(set.results.begin(), set.results.end(), [&](const LoadedResult& r) {
-      return r.id == m.id && r.kernel == m.kernel && r.device == m.device;
+  for (const Record& m : more.results) {
+    const auto it = std::find_if(set.results.begin(), set.results.end(), [&](const Record& r) {
+      return r.item.id == m.item.id && r.kernel == m.kernel && r.device == m.device;
     });
     if (it == set.results.end()) {
       set.results.push_back(m);
@@ -100,20 +56,26 @@ void pool_runs(ResultSet& set, const ResultSet& more) {
       const bool worse = m.status == Status::kFail || m.status == Status::kUndecided ||
                          m.status == Status::kError || m.status == Status::kTimeout;
       if (it->status == Status::kPass || it->status == Status::kSkip || worse) *it = m;
-    } else if (!m.samples_us.empty()) {
-      it->per_run = runs_of(*it);
-      const std::vector<LoadedRun> further = runs_of(m);
-      it->per_run.insert(it->per_run.end(), further.begin(), further.end());
-      it->disturbed += m.disturbed;
-      it->samples_us.insert(it->samples_us.end(), m.samples_us.begin(), m.samples_us.end());
-      it->runs += m.runs;
-      const MedianInterval interval = median_interval(it->samples_us);
-      it->median_us = interval.median;
-      it->lo_us = interval.lo;
-      it->hi_us = interval.hi;
-      if (it->sm_mhz && m.sm_mhz)
-        it->sm_mhz = (*it->sm_mhz * (it->runs - m.runs) + *m.sm_mhz * m.runs) / it->runs;
-      it->throttled = it->throttled || m.throttled;
+    } else if (!m.samples_us().empty()) {
+      std::vector<RunTimes> runs = runs_of(*it);
+      const std::vector<RunTimes> further = runs_of(m);
+      runs.insert(runs.end(), further.begin(), further.end());
+      if (!it->time) it->time.emplace();
+      TimeResult& t = *it->time;
+      t.of_runs = std::move(runs);
+      for (int TimeResult::*count :
+           {&TimeResult::disturbed, &TimeResult::iterations, &TimeResult::host_bound})
+        t.*count += (*m.time).*count;
+      t.samples_us.insert(t.samples_us.end(), m.time->samples_us.begin(), m.time->samples_us.end());
+      t.runs += m.time->runs;
+      set_median(t);
+      ClockSummary& clocks = t.clocks;
+      const ClockSummary& others = m.time->clocks;
+      if (clocks.sm_mhz && others.sm_mhz)
+        clocks.sm_mhz = (*clocks.sm_mhz * (t.runs - m.time->runs) + *others.sm_mhz * m.time->runs) / t.runs;
+      std::set<std::string> reasons(clocks.throttle.begin(), clocks.throttle.end());
+      reasons.insert(others.throttle.begin(), others.throttle.end());
+      clocks.throttle.assign(reasons.begin(), reasons.end());
     }
   }
 }
@@ -122,24 +84,27 @@ Json pool_result_files(const std::vector<std::string>& paths) {
   if (paths.empty()) throw ResultsError("no results to pool");
   try {
     Json out = read(paths.front());
+    ResultSet pooled = parse_results(dump_json(out), paths.front());
     std::map<std::string, Json*> entries;
     const auto key = [](const Json& e) {
       const Json& own = e.at("attnbench");
-      return own.at("id").get<std::string>() + "\n" + own.at("kernel").get<std::string>() + "\n" +
-             own.at("device").get<std::string>();
+      return key_of(own.at("id"), own.at("kernel"), own.at("device"));
     };
     for (Json& entry : out.at("benchmarks")) entries[key(entry)] = &entry;
     for (std::size_t i = 1; i < paths.size(); ++i) {
       const Json more = read(paths[i]);
+      pool_runs(pooled, parse_results(dump_json(more), paths[i]));
       for (const Json& entry : more.at("benchmarks")) {
         const auto it = entries.find(key(entry));
-        if (it == entries.end() || !passed(*it->second)) continue;
-        if (passed(entry)) {
-          add_samples(*it->second, entry);
-        } else {
-          *it->second = entry;
-        }
+        if (it != entries.end() && passed(*it->second) && !passed(entry)) *it->second = entry;
       }
+    }
+    for (const Record& r : pooled.results) {
+      const auto it = entries.find(key_of(r.item.id, r.kernel, r.device));
+      if (it == entries.end() || !passed(*it->second) || !r.time) continue;
+      const Json now = record_to_json(r).at("attnbench");
+      for (const char* part : {"time", "clocks"}) it->second->at("attnbench")[part] = now.at(part);
+      (*it->second)["real_time"] = finite_or_null(r.time->median_us);
     }
     return out;
   } catch (const Json::exception& e) {

@@ -9,8 +9,11 @@
 
 namespace attnbench {
 
-/// per_run, or the one run that there is; empty if there are no samples.
-std::vector<LoadedRun> runs_of(const LoadedResult& result);
+/// TimeResult::of_runs, or the one run that there is; empty if there are no samples.
+std::vector<RunTimes> runs_of(const Record& result);
+
+/// Sets the median and its interval from the samples.
+void set_median(TimeResult& time);
 
 /// Adds the samples of another run of the same cases. An entry that passed on both sides gets the samples of
 /// both runs and their median. Otherwise the worse of the two entries stays. Entries that only `more` has are

@@ -13,9 +13,9 @@
 namespace attnbench {
 namespace {
 
-bool tells_pace(const std::vector<LoadedRun>& runs, std::size_t samples) {
+bool tells_pace(const std::vector<RunTimes>& runs, std::size_t samples) {
   std::size_t told = 0;
-  for (const LoadedRun& r : runs) {
+  for (const RunTimes& r : runs) {
     if (!(r.cores_us > 0) || r.samples == 0) return false;
     told += r.samples;
   }
@@ -30,9 +30,9 @@ struct Probe {
 };
 
 /// nullopt if a run lacks this probe.
-std::optional<Probe> probe_of(const std::vector<LoadedRun>& runs, double LoadedRun::*field) {
+std::optional<Probe> probe_of(const std::vector<RunTimes>& runs, double RunTimes::*field) {
   std::vector<double> us;
-  for (const LoadedRun& r : runs) {
+  for (const RunTimes& r : runs) {
     if (!(r.*field > 0)) return std::nullopt;
     us.push_back(r.*field);
   }
@@ -45,24 +45,25 @@ std::optional<Probe> probe_of(const std::vector<LoadedRun>& runs, double LoadedR
 
 }  // namespace
 
-std::optional<Pace> pace_between(const LoadedResult& base, const LoadedResult& fresh) {
-  const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
-  if (!tells_pace(b, base.samples_us.size()) || !tells_pace(f, fresh.samples_us.size())) return std::nullopt;
+std::optional<Pace> pace_between(const Record& base, const Record& fresh) {
+  const std::vector<RunTimes> b = runs_of(base), f = runs_of(fresh);
+  if (!tells_pace(b, base.samples_us().size()) || !tells_pace(f, fresh.samples_us().size()))
+    return std::nullopt;
   Pace pace;
-  pace.cores = probe_of(f, &LoadedRun::cores_us)->mean_us / probe_of(b, &LoadedRun::cores_us)->mean_us;
-  const auto base_memory = probe_of(b, &LoadedRun::memory_us),
-             fresh_memory = probe_of(f, &LoadedRun::memory_us);
+  pace.cores = probe_of(f, &RunTimes::cores_us)->mean_us / probe_of(b, &RunTimes::cores_us)->mean_us;
+  const auto base_memory = probe_of(b, &RunTimes::memory_us),
+             fresh_memory = probe_of(f, &RunTimes::memory_us);
   if (base_memory && fresh_memory) pace.memory = fresh_memory->mean_us / base_memory->mean_us;
   return pace;
 }
 
-std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fresh, const Clocked& clocked) {
+std::string contradicts_clock(const Record& base, const Record& fresh, const Clocked& clocked) {
   const std::string advice =
       clocked.in_turns
           ? "run both sides again on a quiet machine"
           : "run both sides again on a quiet machine, or in turns (gate --against or --against-plugin)";
-  const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
-  const auto moved = [&](const char* name, double LoadedRun::*field) -> std::string {
+  const std::vector<RunTimes> b = runs_of(base), f = runs_of(fresh);
+  const auto moved = [&](const char* name, double RunTimes::*field) -> std::string {
     const auto of_base = probe_of(b, field), of_fresh = probe_of(f, field);
     if (!of_base || !of_fresh) return "";
     const double spread =
@@ -89,8 +90,8 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
     }
     return "";
   };
-  std::string why = moved("CPU test loop cores_us", &LoadedRun::cores_us);
-  if (why.empty()) why = moved("memory test loop memory_us", &LoadedRun::memory_us);
+  std::string why = moved("CPU test loop cores_us", &RunTimes::cores_us);
+  if (why.empty()) why = moved("memory test loop memory_us", &RunTimes::memory_us);
   if (!why.empty()) return why;
   const auto beyond = [&](double ratio, double other) {
     return ratio > 1 + clocked.effect && other < 1 - clocked.effect;
@@ -102,81 +103,79 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
       "time {:+.1f} %, but time / CPU test loop {:+.1f} % (cores_us, {} us in BASE and {} us in NEW): the two "
       "contradict each other; {}",
       100 * (clocked.time_ratio - 1), 100 * (clocked.paced_ratio - 1),
-      digits(probe_of(b, &LoadedRun::cores_us)->mean_us), digits(probe_of(f, &LoadedRun::cores_us)->mean_us),
+      digits(probe_of(b, &RunTimes::cores_us)->mean_us), digits(probe_of(f, &RunTimes::cores_us)->mean_us),
       advice);
 }
 
-LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh) {
-  const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
-  const auto tells = [](const LoadedRun& r) { return r.handover_us > 0; };
+LikeRuns keep_like_runs(Record& base, Record& fresh) {
+  const std::vector<RunTimes> b = runs_of(base), f = runs_of(fresh);
+  const auto tells = [](const RunTimes& r) { return r.handover_us > 0; };
   if (!std::all_of(b.begin(), b.end(), tells) || !std::all_of(f.begin(), f.end(), tells)) {
     return LikeRuns::kUnknown;
   }
   std::vector<double> us;
-  for (const LoadedRun& r : f) us.push_back(r.handover_us);
+  for (const RunTimes& r : f) us.push_back(r.handover_us);
   const auto middle = us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2);
   std::nth_element(us.begin(), middle, us.end());
-  const auto alike = [now = *middle](const LoadedRun& r) {
+  const auto alike = [now = *middle](const RunTimes& r) {
     return r.handover_us < now * kSameHandover && r.handover_us > now / kSameHandover;
   };
   if (std::count_if(b.begin(), b.end(), alike) < std::min<std::ptrdiff_t>(3, std::ssize(b))) {
     return LikeRuns::kNone;
   }
-  for (LoadedResult* side : {&base, &fresh}) {
-    const std::vector<LoadedRun> all = runs_of(*side);
-    std::vector<double> samples;
-    side->per_run.clear();
-    std::size_t begin = 0;
-    for (const LoadedRun& r : all) {
-      const auto first = side->samples_us.begin() + static_cast<std::ptrdiff_t>(begin);
-      begin += r.samples;
-      if (!alike(r)) continue;
-      samples.insert(samples.end(), first, first + static_cast<std::ptrdiff_t>(r.samples));
-      side->per_run.push_back(r);
+  for (Record* side : {&base, &fresh}) {
+    TimeResult& t = *side->time;
+    const std::vector<RunTimes> all = runs_of(*side);
+    const std::vector<double> samples = std::exchange(t.samples_us, {});
+    t.of_runs.clear();
+    auto first = samples.begin();
+    for (const RunTimes& r : all) {
+      const auto last = first + static_cast<std::ptrdiff_t>(r.samples);
+      if (alike(r)) {
+        t.samples_us.insert(t.samples_us.end(), first, last);
+        t.of_runs.push_back(r);
+      }
+      first = last;
     }
-    side->samples_us = std::move(samples);
-    const MedianInterval m = median_interval(side->samples_us);
-    side->median_us = m.median;
-    side->lo_us = m.lo;
-    side->hi_us = m.hi;
-    side->runs = static_cast<int>(side->per_run.size());
+    set_median(t);
+    t.runs = static_cast<int>(t.of_runs.size());
   }
   return LikeRuns::kAlike;
 }
 
-double most_by_sharing(const LoadedResult& base, const LoadedResult& fresh, bool fresh_is_shared) {
+double most_by_sharing(const Record& base, const Record& fresh, bool fresh_is_shared) {
   constexpr double kLongUs = 20000;
-  const auto us = !pace_between(base, fresh) ? std::min(base.median_us, fresh.median_us)
-                  : fresh_is_shared          ? fresh.median_us
-                                             : base.median_us;
+  const auto us = !pace_between(base, fresh) ? std::min(base.median_us(), fresh.median_us())
+                  : fresh_is_shared          ? fresh.median_us()
+                                             : base.median_us();
   return us >= kLongUs ? 16 : 1000;
 }
 
-std::optional<double> disturbance_in_turns(const LoadedResult& base, const LoadedResult& fresh) {
-  const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
+std::optional<double> disturbance_in_turns(const Record& base, const Record& fresh) {
+  const std::vector<RunTimes> b = runs_of(base), f = runs_of(fresh);
   if (b.size() != f.size() || b.size() < kLeastTurns) return std::nullopt;
-  const std::optional<Probe> of_base = probe_of(b, &LoadedRun::us), of_fresh = probe_of(f, &LoadedRun::us);
+  const std::optional<Probe> of_base = probe_of(b, &RunTimes::us), of_fresh = probe_of(f, &RunTimes::us);
   if (!of_base || !of_fresh) return std::nullopt;
   return std::max(of_base->most_us / of_base->least_us, of_fresh->most_us / of_fresh->least_us);
 }
 
-double least_change(const LoadedResult& base, const LoadedResult& fresh, bool in_turns, double most) {
+double least_change(const Record& base, const Record& fresh, bool in_turns, double most) {
   const std::optional<double> disturbance = in_turns ? disturbance_in_turns(base, fresh) : std::nullopt;
   return disturbance ? std::min(most, kMostByTurns * *disturbance) : most;
 }
 
-std::vector<double> paced_samples(const LoadedResult& result) {
-  std::vector<double> out = result.samples_us;
+std::vector<double> paced_samples(const Record& result) {
+  std::vector<double> out = result.samples_us();
   std::size_t i = 0;
-  for (const LoadedRun& run : runs_of(result)) {
+  for (const RunTimes& run : runs_of(result)) {
     for (std::size_t k = 0; k < run.samples && i < out.size(); ++k) out[i++] /= run.cores_us;
   }
   return out;
 }
 
-std::vector<double> run_times(const LoadedResult& result, bool paced) {
+std::vector<double> run_times(const Record& result, bool paced) {
   std::vector<double> out;
-  for (const LoadedRun& r : runs_of(result)) out.push_back(paced ? r.us / r.cores_us : r.us);
+  for (const RunTimes& r : runs_of(result)) out.push_back(paced ? r.us / r.cores_us : r.us);
   return out;
 }
 

@@ -17,7 +17,7 @@ struct Pace {
 };
 
 /// nullopt unless every run of both sides has the cores' probe and the number of its samples.
-std::optional<Pace> pace_between(const LoadedResult& base, const LoadedResult& fresh);
+std::optional<Pace> pace_between(const Record& base, const Record& fresh);
 
 /// Ratio up to which two handover times (the wait of threads for each other) count as equal. On two cores of
 /// a virtual machine they are four times as long in one minute as in the next (harness/compare/README.md).
@@ -30,7 +30,7 @@ enum class LikeRuns {
 };
 /// Leaves out the runs of both sides whose cores were further apart, or closer, than in NEW's median run.
 /// Requires pace_between to return a value.
-LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh);
+LikeRuns keep_like_runs(Record& base, Record& fresh);
 
 /// A probe that took more than this many times as long, between the sides or within one, was itself
 /// disturbed. Times divided by it say nothing.
@@ -56,13 +56,13 @@ struct Clocked {
 ///
 /// handover_us is not checked here, because no time is divided by it. It has two states on an undisturbed
 /// virtual machine, four times apart; keep_like_runs handles them. Requires pace_between to return a value.
-std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fresh, const Clocked& clocked);
+std::string contradicts_clock(const Record& base, const Record& fresh, const Clocked& clocked);
 
 /// The largest factor by which other processes on the cores may slow the samples of one side. Samples longer
 /// than the scheduler's turns are slowed in proportion to the number of processes. A short sample may wait
 /// for many turns: 260 us became 74,000 beside 25 processes. Then the probes beside the samples would have
 /// waited too; without probes, the faster side tells how long the samples would be.
-double most_by_sharing(const LoadedResult& base, const LoadedResult& fresh, bool fresh_is_shared);
+double most_by_sharing(const Record& base, const Record& fresh, bool fresh_is_shared);
 
 /// Fewer runs of a side tell too little about how far equal runs lie apart.
 inline constexpr std::size_t kLeastTurns = 4;
@@ -74,16 +74,16 @@ inline constexpr double kMostByTurns = 3;
 /// of a side, without its outer quarters, on the side where this is more. nullopt if a side has fewer than
 /// kLeastTurns runs, or runs that were not made in pairs. Sides that were made in turns share what disturbs
 /// the machine, so this ratio also bounds what a disturbance does between them.
-std::optional<double> disturbance_in_turns(const LoadedResult& base, const LoadedResult& fresh);
+std::optional<double> disturbance_in_turns(const Record& base, const Record& fresh);
 
 /// The least factor that a change must exceed to be no machine's doing: `most`, which other rules ask for, or in turns
 /// kMostByTurns times the disturbance, if that is less.
-double least_change(const LoadedResult& base, const LoadedResult& fresh, bool in_turns, double most);
+double least_change(const Record& base, const Record& fresh, bool in_turns, double most);
 
 /// The samples as multiples of the cores' probe of their run. Requires pace_between to return a value.
-std::vector<double> paced_samples(const LoadedResult& result);
+std::vector<double> paced_samples(const Record& result);
 
 /// The midmean of each run: in multiples of its cores' probe if `paced`, else in microseconds.
-std::vector<double> run_times(const LoadedResult& result, bool paced);
+std::vector<double> run_times(const Record& result, bool paced);
 
 }  // namespace attnbench

@@ -8,6 +8,15 @@
 #include "harness/compare/compare.h"
 
 namespace attnbench {
+namespace {
+
+/// "off", "sampled", "full and invariants", "refusal", ...; empty if unknown.
+std::string check_of(const Record& r) {
+  if (!r.check) return r.kernel.empty() ? "" : "off";
+  return r.check->method + (r.check->invariants.empty() ? "" : " and invariants");
+}
+
+}  // namespace
 
 std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh) {
   std::vector<std::string> out;
@@ -25,31 +34,31 @@ std::vector<std::string> context_mismatches(const ResultSet& base, const ResultS
   }
   const auto modes = [](const ResultSet& set, auto of) {  // all that occur, sorted
     std::set<std::string> seen;
-    for (const LoadedResult& r : set.results) {
-      if (r.median_us && !r.cache.empty()) seen.insert(of(r));
+    for (const Record& r : set.results) {
+      if (r.median_us() && !r.kernel.empty()) seen.insert(of(r));
     }
     std::string text;
     for (const std::string& s : seen) text += (text.empty() ? "" : ", ") + s;
     return text;
   };
-  const auto cache = [](const LoadedResult& r) { return r.cache; };
-  const auto graph = [](const LoadedResult& r) { return std::string(r.graph ? "yes" : "no"); };
+  const auto cache = [](const Record& r) { return std::string(cache_mode_name(r.time->cache)); };
+  const auto graph = [](const Record& r) { return std::string(r.time->graph ? "yes" : "no"); };
   compare("cache state (--cache)", modes(base, cache), modes(fresh, cache));
   compare("graph replay (--graph)", modes(base, graph), modes(fresh, graph));
   // A case's time depends on what ran before it, and verification runs before it. This is checked by case,
   // because a part of a sweep may have other modes than the whole.
   std::map<std::string, std::set<std::string>> checks;
-  const auto timed = [](const LoadedResult& r) { return r.median_us && !r.check.empty(); };
-  for (const LoadedResult& r : base.results) {
-    if (timed(r)) checks[r.id].insert(r.check);
+  const auto timed = [](const Record& r) { return r.median_us() && !check_of(r).empty(); };
+  for (const Record& r : base.results) {
+    if (timed(r)) checks[r.item.id].insert(check_of(r));
   }
-  for (const LoadedResult& r : fresh.results) {
-    const auto it = checks.find(r.id);
-    if (!timed(r) || it == checks.end() || it->second.contains(r.check)) continue;
+  for (const Record& r : fresh.results) {
+    const auto it = checks.find(r.item.id);
+    if (!timed(r) || it == checks.end() || it->second.contains(check_of(r))) continue;
     out.push_back(
         fmt::format("check: '{}' in BASE, '{}' in NEW (--check): verification before a case shows in its "
                     "time, for {}",
-                    *it->second.begin(), r.check, r.id));
+                    *it->second.begin(), check_of(r), r.item.id));
     break;
   }
   return out;

@@ -13,11 +13,11 @@ namespace attnbench {
 std::map<std::string, RunNoise> noise_between(std::span<const ResultSet> runs) {
   std::map<std::string, std::vector<double>> logs;
   for (const ResultSet& run : runs) {
-    for (const LoadedResult& r : run.results) {
-      if (r.status != Status::kPass || !r.median_us) continue;
-      double us = r.samples_us.empty() ? *r.median_us : midmean(r.samples_us);
-      if (r.cores_us > 0) us /= r.cores_us;  // in the unit in which they are compared
-      if (us > 0) logs[r.name].push_back(std::log(us));
+    for (const Record& r : run.results) {
+      if (r.status != Status::kPass || !r.median_us()) continue;
+      double us = r.samples_us().empty() ? r.time->median_us : midmean(r.samples_us());
+      if (r.time->cores_us > 0) us /= r.time->cores_us;  // in the unit in which they are compared
+      if (us > 0) logs[record_name(r)].push_back(std::log(us));
     }
   }
   std::map<std::string, RunNoise> out;

@@ -9,7 +9,7 @@
 namespace attnbench {
 
 /// A pair; a side is null if it has no counterpart.
-using ResultPair = std::pair<const LoadedResult*, const LoadedResult*>;
+using ResultPair = std::pair<const Record*, const Record*>;
 
 /// Pairs results within a case (and kernel, unless `match` is kId). First the same kernel on the same device,
 /// then the same kernel, then the remaining ones if there is one on each side. The pairs are in the order of

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "harness/compare/compare.h"
@@ -217,33 +216,11 @@ std::vector<StepTime> step_times(std::span<const Record> records) {
     if (!step || step->stratum < 0) continue;
     StepTime s{r.item.id, group_of(r.item.id, *step), r.kernel, r.device, *step, {}, {}, {}};
     if (r.status == Status::kPass && r.time) {
-      s.us = r.time->median_us;
-      s.lo = r.time->lo_us;
-      s.hi = r.time->hi_us;
+      s.us = r.median_us();
+      if (std::isfinite(r.time->lo_us)) s.lo = r.time->lo_us;
+      if (std::isfinite(r.time->hi_us)) s.hi = r.time->hi_us;
       s.vague = r.time->vague();
       s.busy = r.time->busy();
-    }
-    out.push_back(std::move(s));
-  }
-  return out;
-}
-
-std::vector<StepTime> step_times(const ResultSet& results) {
-  std::vector<StepTime> out;
-  for (const LoadedResult& r : results.results) {
-    if (!r.entry || !r.entry->is_object()) continue;
-    const auto own = r.entry->find("attnbench");
-    if (own == r.entry->end() || !own->contains("params")) continue;
-    const auto served = own->at("params").find("served");
-    if (served == own->at("params").end() || !served->is_object() || !served->contains("stratum")) continue;
-    const ServedStep step = served_from_json(*served);
-    StepTime s{r.id, group_of(r.id, step), r.kernel, r.device, step, {}, {}, {}};
-    if (r.status == Status::kPass) {
-      s.us = r.median_us;
-      s.lo = r.lo_us;
-      s.hi = r.hi_us;
-      s.vague = r.vague();
-      s.busy = r.busy();
     }
     out.push_back(std::move(s));
   }
@@ -260,7 +237,7 @@ std::vector<TokenTime> token_times(std::span<const StepTime> steps) {
 }
 
 std::vector<TokenChange> token_changes(const ResultSet& base, const std::vector<CompareRow>& rows) {
-  const std::vector<StepTime> steps = step_times(base);
+  const std::vector<StepTime> steps = step_times(base.results);
   std::map<std::pair<std::string, std::string>, std::map<std::string, const CompareRow*>> row_of;
   for (const CompareRow& r : rows) row_of[{r.id, r.base_kernel}][r.new_kernel] = &r;
   std::vector<TokenChange> out;

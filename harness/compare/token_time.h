@@ -25,7 +25,6 @@ struct StepTime {
 
 /// The steps among the results; steps that were chosen one by one are left out.
 std::vector<StepTime> step_times(std::span<const Record> records);
-std::vector<StepTime> step_times(const ResultSet& results);
 
 /// A kernel on all steps of a replay. One layer: a case is one layer's launch.
 struct TokenTime {

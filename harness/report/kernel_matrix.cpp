@@ -17,11 +17,11 @@
 namespace attnbench {
 namespace {
 
-bool is_timed(const LoadedResult& r) { return r.status == Status::kPass && r.median_us && *r.median_us > 0; }
+bool is_timed(const Record& r) { return r.status == Status::kPass && r.median_us() && r.time->median_us > 0; }
 
 /// A time that `run` marks with ? or ! is shown, but is compared with no other.
-bool is_usable(const LoadedResult& r) { return is_timed(r) && !r.vague(); }
-bool counts(const LoadedResult& r) { return is_timed(r) && is_ranked(r); }
+bool is_usable(const Record& r) { return is_timed(r) && !r.time->vague(); }
+bool counts(const Record& r) { return is_timed(r) && is_ranked(*r.time); }
 
 /// What a run says of one kernel.
 struct KernelColumn {
@@ -30,15 +30,15 @@ struct KernelColumn {
   int disturbed = 0;              ///< cases that would be compared, but others took the cores meanwhile
   double logs = 0;  ///< sum over `compared` of the logarithm of its time over the fastest kernel's
   std::map<std::string, int> skips;
-  std::vector<const LoadedResult*> failures;
+  std::vector<const Record*> failures;
 
   double slowdown() const { return compared > 0 ? std::exp(logs / compared) : HUGE_VAL; }
 };
 
 /// The results of a case by kernel. A case on two devices is two rows.
 struct MatrixRow {
-  std::map<std::string, const LoadedResult*> of;
-  const LoadedResult* fastest = nullptr;   ///< of those whose time counts
+  std::map<std::string, const Record*> of;
+  const Record* fastest = nullptr;         ///< of those whose time counts
   int timed = 0, usable = 0, counted = 0;  ///< kernels that have a time, a usable one, and one that counts
 };
 
@@ -46,8 +46,8 @@ using MatrixRows = std::vector<std::pair<std::pair<std::string, std::string>, Ma
 
 MatrixRows rows_of(const ResultSet& run) {
   MatrixRows rows;
-  for (const LoadedResult& r : run.results) {
-    const std::pair key(r.id, r.device);
+  for (const Record& r : run.results) {
+    const std::pair key(r.item.id, r.device);
     auto row = std::find_if(rows.rbegin(), rows.rend(), [&](const auto& x) { return x.first == key; });
     if (row == rows.rend()) {
       rows.emplace_back(key, MatrixRow{});
@@ -58,7 +58,7 @@ MatrixRows rows_of(const ResultSet& run) {
     found.timed += is_timed(r);
     found.usable += is_usable(r);
     found.counted += counts(r);
-    if (counts(r) && (found.fastest == nullptr || *r.median_us < *found.fastest->median_us)) {
+    if (counts(r) && (found.fastest == nullptr || r.time->median_us < found.fastest->time->median_us)) {
       found.fastest = &r;
     }
   }
@@ -66,17 +66,18 @@ MatrixRows rows_of(const ResultSet& run) {
 }
 
 /// Whether the intervals of the two times overlap, so that the faster one may be so by chance.
-bool is_tied(const LoadedResult& r, const LoadedResult& fastest) {
-  return &r != &fastest && r.lo_us && fastest.hi_us && *r.lo_us <= *fastest.hi_us;
+bool is_tied(const Record& r, const Record& fastest) {
+  return &r != &fastest && r.time->lo_us <= fastest.time->hi_us;
 }
 
-std::string cell_of(const LoadedResult* r, const MatrixRow& row) {
+std::string cell_of(const Record* r, const MatrixRow& row) {
   if (r == nullptr) return "-";
   if (!is_timed(*r)) return std::string(status_name(r->status));
-  std::string time = time_text(*r->median_us) + (r->busy() ? "!" : "") + (r->vague() ? "?" : "");
+  std::string time =
+      time_text(r->time->median_us) + (r->time->busy() ? "!" : "") + (r->time->vague() ? "?" : "");
   if (!counts(*r)) return time;
   return fmt::format("{} {}{}x", time, is_tied(*r, *row.fastest) ? "~" : "",
-                     digits(*r->median_us / *row.fastest->median_us, 3));
+                     digits(r->time->median_us / row.fastest->time->median_us, 3));
 }
 
 std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& rows) {
@@ -88,7 +89,7 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
     columns.push_back({name, 0, 0, 0, 0, {}, {}});
     return columns.back();
   };
-  for (const LoadedResult& r : run.results) {
+  for (const Record& r : run.results) {
     KernelColumn& c = column(r.kernel);
     if (r.status == Status::kSkip) ++c.skips[r.reason];
     if (needs_attention(r.status)) c.failures.push_back(&r);
@@ -104,7 +105,7 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
       }
       ++c.compared;
       c.fastest += r == row.fastest;
-      c.logs += std::log(*r->median_us / *row.fastest->median_us);
+      c.logs += std::log(r->time->median_us / row.fastest->time->median_us);
     }
   }
   std::stable_sort(columns.begin(), columns.end(),
@@ -135,10 +136,10 @@ std::vector<Remark> remarks_on(const KernelColumn& c) {
   }
   for (const auto& [reason, n] : c.skips)
     out.push_back({fmt::format("{}: {} skipped: {}", name, n, one_line(reason)), ""});
-  for (const LoadedResult* r : c.failures) {
-    out.push_back(
-        {fmt::format("{}: {} {}: {}", name, status_name(r->status), one_line(r->id), one_line(r->reason)),
-         one_line(r->repro)});
+  for (const Record* r : c.failures) {
+    out.push_back({fmt::format("{}: {} {}: {}", name, status_name(r->status), one_line(r->item.id),
+                               one_line(r->reason)),
+                   one_line(r->repro)});
   }
   return out;
 }
@@ -170,8 +171,8 @@ Matrix matrix_of(const ResultSet& run) {
   }
   m.legend = {
       "median, and its multiple of the fastest kernel's; ~: their 95 % intervals overlap, so the order may be chance"};
-  const auto disturbed = [](const LoadedResult& r) { return is_timed(r) && r.busy(); };
-  const auto vague = [](const LoadedResult& r) { return is_timed(r) && r.vague(); };
+  const auto disturbed = [](const Record& r) { return is_timed(r) && r.time->busy(); };
+  const auto vague = [](const Record& r) { return is_timed(r) && r.time->vague(); };
   if (std::any_of(run.results.begin(), run.results.end(), disturbed))
     m.legend.emplace_back(
         "!: other processes took the cores during more than half of the samples: an unreliable time, not "
@@ -187,7 +188,7 @@ Matrix matrix_of(const ResultSet& run) {
   };
   left_out(alone, "that a single kernel has a time of");
   left_out(of_one_usable, "without two usable times");
-  for (const TokenTime& t : token_times(step_times(run)))
+  for (const TokenTime& t : token_times(step_times(run.results)))
     m.remarks.push_back({one_line(token_time_text(t)), ""});
   for (const KernelColumn& c : columns) {
     for (Remark& remark : remarks_on(c)) m.remarks.push_back(std::move(remark));
@@ -249,14 +250,14 @@ void write_kernel_matrix_json(std::ostream& out, const ResultSet& run) {
     Json line = {{"id", valid_utf8(key.first)}, {"device", valid_utf8(key.second)}};
     for (const auto& [kernel, r] : row.of) {
       if (is_timed(*r)) {
-        line["us"][valid_utf8(kernel)] = rounded(*r->median_us);
+        line["us"][valid_utf8(kernel)] = rounded(r->time->median_us);
       } else {
         line["status"][valid_utf8(kernel)] = status_name(r->status);
       }
     }
     j["cases"].push_back(std::move(line));
   }
-  for (const TokenTime& t : token_times(step_times(run))) {
+  for (const TokenTime& t : token_times(step_times(run.results))) {
     j["us_per_token"].push_back({{"replay", valid_utf8(t.group)},
                                  {"kernel", valid_utf8(t.kernel)},
                                  {"device", valid_utf8(t.device)},

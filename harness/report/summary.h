@@ -45,11 +45,8 @@ bool needs_attention(Status s);
 /// near the time of an empty launch"; empty if there are none.
 std::string time_marks(std::span<const Record> records);
 
-/// Whether a time (TimeResult or LoadedResult) takes part in a ranking of kernels: it has neither mark, `?` nor `!`.
-template <class Time>
-bool is_ranked(const Time& t) {
-  return !t.vague() && !t.busy();
-}
+/// Whether a time takes part in a ranking of kernels: it has neither mark, `?` nor `!`.
+inline bool is_ranked(const TimeResult& t) { return !t.vague() && !t.busy(); }
 
 /// What stands behind a time: "!" (TimeResult::busy), "^" (one_copy).
 std::string time_mark(const TimeResult& t);

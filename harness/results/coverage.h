@@ -33,7 +33,6 @@ struct Coverage {
 class CoverageCounter {
  public:
   void add(const Record& record);
-  void add(const LoadedResult& result);
   /// One entry for each kernel, in the order of its first result.
   std::vector<Coverage> all() const;
 
@@ -42,8 +41,6 @@ class CoverageCounter {
     Coverage of;
     std::map<std::string, std::pair<int64_t, std::string>> skips;  ///< count and first reason, by its words
   };
-  /// A result's kernel, its end, and what the kernel declared; null: unknown.
-  void add(const std::string& kernel, Status status, const std::string& reason, const Declared* declared);
   std::vector<Entry> kernels_;
 };
 
@@ -51,6 +48,6 @@ std::vector<Coverage> coverage_of(std::span<const Record> records);
 
 /// A sentence for each kernel that ran less than `percent` of its cases: its name, n of m, and why most were
 /// skipped.
-std::vector<std::string> too_little_run(std::span<const LoadedResult> results, double percent);
+std::vector<std::string> too_little_run(std::span<const Record> results, double percent);
 
 }  // namespace attnbench

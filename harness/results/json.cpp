@@ -2,223 +2,305 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 
 #include "harness/config/json_number.h"
 #include "harness/config/keys.h"
+#include "harness/device/rank_rows.h"
+#include "harness/results/fields.h"
 
 namespace attnbench {
-namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json declared_to_json(const Declared& d) {
-  const Numerics& n = d.numerics;
-  Json j = {{"p", dtype_name(n.p_type)}, {"acc", dtype_name(n.acc_type)}};
-  for (const DeclaredNumber& number : kDeclaredNumbers) j[number.key] = n.*number.field;
-  j["head_grads"] = dtype_name(n.head_grad_type);
+// The fields of each part, in the order of the JSON. Fields::written finds these functions by their argument.
+
+static void describe(Fields& f, Declared& d) {
+  f("p", d.numerics.p_type);
+  f("acc", d.numerics.acc_type);
+  // Older files name the first two types alone.
+  for (const DeclaredNumber& number : kDeclaredNumbers)
+    f.if_known(true, number.key, d.numerics.*number.field);
+  f.if_known(true, "head_grads", d.numerics.head_grad_type);
   for (const Waiver& w : kWaivers) {
-    if ((d.waived & w.flag) != 0) j[w.key] = true;
+    bool waived = (d.waived & w.flag) != 0;
+    f.if_known(waived, w.key, waived);
+    if (waived) d.waived |= w.flag;
   }
-  return j;
 }
 
-Json check_to_json(const Verdict& v) {
-  Json j;
-  j["pass"] = v.pass;
-  j["reason"] = v.reason;
-  j["failed_by"] = v.failed_by;
-  j["clues"] = v.clues;
-  j["accepts"] = v.accepts;
-  if (v.tells_nothing) j["tells_nothing"] = true;
-  j["method"] = v.method;
-  j["rows"] = v.rows;
-  j["rows_total"] = v.rows_total;
-  if (v.rows_seed != 0) j["rows_seed"] = v.rows_seed;
-  j["max_z"] = finite_or_null(v.max_z);
-  j["max_row_z2"] = finite_or_null(v.max_row_z2);
-  j["rms_z"] = finite_or_null(v.rms_z);
-  j["bias_se"] = finite_or_null(v.bias_se);
-  j["slope"] = finite_or_null(v.slope);
-  j["max_abs"] = finite_or_null(v.max_abs);
-  j["max_rel"] = finite_or_null(v.max_rel);
-  j["max_ulp"] = finite_or_null(v.max_ulp);
-  j["lse_max_z"] = finite_or_null(v.lse_max_z);
-  j["probs_max_z"] = finite_or_null(v.probs_max_z);
-  j["worst"] = {{"seq", v.worst.seq},
-                {"pos", v.worst.pos},
-                {"head", v.worst.head},
-                {"channel", v.worst.channel},
-                {"got", finite_or_null(v.worst.got)},
-                {"expected", finite_or_null(v.worst.expected)},
-                {"sigma", finite_or_null(v.worst.sigma)}};
-  j["numerics"] = v.declared ? declared_to_json(*v.declared) : Json(nullptr);
-  j["outputs_digest"] = v.outputs_digest;
-  j["reference_s"] = finite_or_null(v.reference_s);
-  if (v.refusal)
-    j["refusal"] = {
-        {"status", v.refusal->status}, {"step", v.refusal->step}, {"message", v.refusal->message}};
-  j["invariants"] = Json::array();
-  for (const InvariantResult& i : v.invariants)
-    j["invariants"].push_back({{"name", i.name}, {"outcome", outcome_name(i.outcome)}, {"note", i.note}});
-  return j;
+static void describe(Fields& f, WorstElement& w) {
+  f("seq", w.seq);
+  f("pos", w.pos);
+  f("head", w.head);
+  f("channel", w.channel);
+  f("got", w.got);
+  f("expected", w.expected);
+  f("sigma", w.sigma);
 }
 
-/// null if the kernel was trusted.
-Json watch_to_json(const WatchSummary& w) {
-  if (w.launches == 0) return nullptr;
-  return {{"launches", w.launches},
-          {"by_reference", w.by_reference},
-          {"fresh_us", w.fresh_us > 0 ? finite_or_null(w.fresh_us) : Json(nullptr)}};
+static void describe(Fields& f, Refusal& r) {
+  f("status", r.status);
+  f("step", r.step);
+  f("message", r.message);
 }
 
-Json ranks_to_json(const TimeResult& t) {
-  Json j = {{"skew_us", finite_or_null(t.skew_us)}, {"alone_us", finite_or_null(t.alone_us)}};
-  for (const auto& [key, field] : kRankFields) {
-    j[key] = Json::array();
-    for (const RankTimes& r : t.ranks) j[key].push_back(finite_or_null(r.*field));
-  }
-  return j;
+static void describe(Fields& f, InvariantResult& i) {
+  f("name", i.name);
+  f("outcome", i.outcome);
+  f("note", i.note);
 }
 
-/// `gpu`: the record is of a GPU.
-Json time_to_json(const TimeResult& t, bool gpu) {
-  Json j;
-  j["median_us"] = finite_or_null(t.median_us);
-  j["lo_us"] = finite_or_null(t.lo_us);
-  j["hi_us"] = finite_or_null(t.hi_us);
-  j["samples_us"] = Json::array();
-  for (const double us : t.samples_us) j["samples_us"].push_back(finite_or_null(us));
-  j["mean_us"] = finite_or_null(t.real_time_us);
-  j["cpu_time_us"] = finite_or_null(t.cpu_time_us);
-  j["iterations"] = t.iterations;
-  j["cache"] = cache_mode_name(t.cache);
+static void describe(Fields& f, Verdict& v) {
+  f("pass", v.pass);
+  f("reason", v.reason);
+  f("failed_by", v.failed_by);
+  f("clues", v.clues);
+  f.if_known(true, "accepts", v.accepts);  // older files lack it
+  f.if_known(v.tells_nothing, "tells_nothing", v.tells_nothing);
+  f("method", v.method);
+  f("rows", v.rows);
+  f("rows_total", v.rows_total);
+  f.if_known(v.rows_seed != 0, "rows_seed", v.rows_seed);
+  f("max_z", v.max_z);
+  f("max_row_z2", v.max_row_z2);
+  f("rms_z", v.rms_z);
+  f("bias_se", v.bias_se);
+  f("slope", v.slope);
+  f("max_abs", v.max_abs);
+  f("max_rel", v.max_rel);
+  f("max_ulp", v.max_ulp);
+  f("lse_max_z", v.lse_max_z);
+  f("probs_max_z", v.probs_max_z);
+  f("worst", v.worst);
+  f("numerics", v.declared);
+  f("outputs_digest", v.outputs_digest);
+  f("reference_s", v.reference_s);
+  f.if_known(v.refusal.has_value(), "refusal", v.refusal);
+  f("invariants", v.invariants);
+}
+
+static void describe(Fields& f, WatchSummary& w) {
+  f("launches", w.launches);
+  f("by_reference", w.by_reference);
+  f.or_else(nullptr, w.fresh_us > 0, "fresh_us", w.fresh_us);
+}
+
+/// A member of each element of a list, as a list.
+template <class S, class T>
+static void column(Fields& f, bool known, const char* key, std::vector<S>& list, T S::*member) {
+  std::vector<T> values;
+  for (const S& s : list) values.push_back(s.*member);
+  f.if_known(known, key, values);
+  if (list.empty()) list.resize(values.size());
+  for (std::size_t i = 0; i < std::min(list.size(), values.size()); ++i) list[i].*member = values[i];
+}
+
+/// What was measured of each rank, in lists by rank.
+struct ByRank {
+  TimeResult& time;
+};
+static void describe(Fields& f, ByRank& by_rank) {
+  TimeResult& t = by_rank.time;
+  f("skew_us", t.skew_us);
+  f("alone_us", t.alone_us);
+  for (const auto& [key, field] : kRankFields) column(f, true, key, t.ranks, field);
+  if (t.ranks.size() > kMostRanks) Fields::wrong("ranks", "a mapping to lists by rank");
+}
+
+static void describe(Fields& f, TimeResult& t) {
+  const bool gpu = f.record->device != "cpu";
+  if (!f.writes()) t.median_us = t.lo_us = t.hi_us = std::numeric_limits<double>::quiet_NaN();
+  f("median_us", t.median_us);
+  f("lo_us", t.lo_us);
+  f("hi_us", t.hi_us);
+  f("samples_us", t.samples_us);
+  f("mean_us", t.real_time_us);
+  f("cpu_time_us", t.cpu_time_us);
+  f("iterations", t.iterations);
+  f("cache", t.cache);
   // Before schema 3, "cold" meant cold data alone. Only entries that have this key mean both.
-  j["code"] = !gpu ? Json(nullptr) : Json(t.cache == CacheMode::kCold ? "cold" : "warm");
-  j["graph"] = t.graph;
-  j["plan_us"] = finite_or_null(t.plan_us);
-  j["disturbed"] = t.disturbed;
-  j["cores_us"] = t.cores_us > 0 ? finite_or_null(t.cores_us) : Json(nullptr);
-  j["memory_us"] = t.memory_us > 0 ? finite_or_null(t.memory_us) : Json(nullptr);
-  j["handover_us"] = t.handover_us > 0 ? finite_or_null(t.handover_us) : Json(nullptr);
-  j["host_bound"] = t.host_bound;
-  j["near_floor"] = t.near_floor;
-  j["copies"] = t.copies;
-  j["watch"] = watch_to_json(t.watch);
-  if (!t.ranks.empty()) j["ranks"] = ranks_to_json(t);
-  return j;
+  if (!f.writes() && gpu && t.cache == CacheMode::kCold && !f.has("code")) t.cache = CacheMode::kColdData;
+  f.derived("code", !gpu ? Json(nullptr) : Json(t.cache == CacheMode::kCold ? "cold" : "warm"));
+  f("graph", t.graph);
+  f("plan_us", t.plan_us);
+  f("disturbed", t.disturbed);
+  f.or_else(nullptr, t.cores_us > 0, "cores_us", t.cores_us);
+  f.or_else(nullptr, t.memory_us > 0, "memory_us", t.memory_us);
+  f.or_else(nullptr, t.handover_us > 0, "handover_us", t.handover_us);
+  f("host_bound", t.host_bound);
+  f("near_floor", t.near_floor);
+  f("copies", t.copies);
+  f.or_else(nullptr, t.watch.launches > 0, "watch", t.watch);
+  ByRank ranks{t};
+  f.if_known(!t.ranks.empty(), "ranks", ranks);
+  f.if_known(t.runs > 1, "runs", t.runs);
+  const auto by_run = [&](const char* key, auto RunTimes::*member) {
+    column(f, !t.of_runs.empty() && t.of_runs.front().*member > 0, key, t.of_runs, member);
+  };
+  by_run("run_cores_us", &RunTimes::cores_us);
+  by_run("run_handover_us", &RunTimes::handover_us);
+  by_run("run_memory_us", &RunTimes::memory_us);
+  by_run("run_samples", &RunTimes::samples);
+  by_run("run_us", &RunTimes::us);
 }
 
-/// null if the run did not request counters.
-Json counters_to_json(const Record& r) {
-  if (!r.counters) return nullptr;
-  const CounterReading& c = *r.counters;
-  Json j;
-  j["dram_read_bytes"] = finite_or_null(c.dram_read_bytes);
-  j["dram_write_bytes"] = finite_or_null(c.dram_write_bytes);
-  j["dram_over_model"] = finite_or_null(dram_over_model(r));
-  j["tensor_active_percent"] = finite_or_null(c.tensor_active_percent);
-  j["l2_hit_percent"] = finite_or_null(c.l2_hit_percent);
-  j["launches"] = c.launches;
-  j["reason"] = c.reason;
-  return j;
+static void describe(Fields& f, Roofline& r) {
+  f("flop", r.flop);
+  f("executed_flop", r.executed_flop);
+  f("bytes", r.bytes);
+  f("formula", r.formula);
+  f("tflops", r.tflops);
+  f("gbs", r.gbs);
+  f("sol", r.sol);
+  f.or_else(nullptr, !r.bound.empty(), "bound", r.bound);
+  f("floor_us", r.floor_us);
+  f("limit_us", r.limit_us);
 }
 
-/// {} if there was no reading.
-Json clocks_to_json(const Record& r) {
-  Json j = Json::object();
-  if (!r.time || r.time->clocks.readings == 0) return j;
-  const ClockSummary& c = r.time->clocks;
-  j["sm_mhz"] = finite_or_null(c.sm_mhz);
-  j["sm_mhz_min"] = finite_or_null(c.sm_mhz_min);
-  j["sm_mhz_max"] = finite_or_null(c.sm_mhz_max);
-  j["mem_mhz"] = finite_or_null(c.mem_mhz);
-  j["power_w"] = finite_or_null(c.power_w);
-  j["temperature_c"] = finite_or_null(c.temperature_c);
-  j["throttled"] = c.throttled();
-  j["throttle"] = c.throttle;
-  j["readings"] = c.readings;
-  return j;
+static void describe(Fields& f, ClockSummary& c) {
+  f("sm_mhz", c.sm_mhz);
+  f("sm_mhz_min", c.sm_mhz_min);
+  f("sm_mhz_max", c.sm_mhz_max);
+  f("mem_mhz", c.mem_mhz);
+  f("power_w", c.power_w);
+  f("temperature_c", c.temperature_c);
+  f.derived("throttled", c.throttled());
+  f("throttle", c.throttle);
+  f("readings", c.readings);
 }
 
-}  // namespace
-
-nlohmann::ordered_json ceilings_to_json(const Ceilings& c) {
-  Json j;
-  j["read_gbs"] = finite_or_null(c.read_gbs);
-  j["copy_gbs"] = finite_or_null(c.copy_gbs);
-  j["cache_gbs"] = finite_or_null(c.cache_gbs);
-  j["matmul_tflops"] = Json::object();
-  for (const auto& m : c.matmul) j["matmul_tflops"][dtype_name(m.dtype)] = finite_or_null(m.tflops);
-  j["floor_us"] = finite_or_null(c.floor_us);
-  if (!c.links.empty()) j["links"] = Json::array();
-  for (const auto& l : c.links)
-    j["links"].push_back(
-        {{"what", l.what}, {"ranks", l.ranks}, {"bytes", l.bytes}, {"us", finite_or_null(l.us)}});
-  j["disturbed"] = c.disturbed;
-  j["note"] = c.note;
-  return j;
+static void describe(Fields& f, CounterReading& c) {
+  f("dram_read_bytes", c.dram_read_bytes);
+  f("dram_write_bytes", c.dram_write_bytes);
+  f.derived("dram_over_model", finite_or_null(dram_over_model(*f.record)));
+  f("tensor_active_percent", c.tensor_active_percent);
+  f("l2_hit_percent", c.l2_hit_percent);
+  f("launches", c.launches);
+  f("reason", c.reason);
 }
 
-nlohmann::ordered_json device_to_json(const DeviceInfo& d) {
-  return {{"name", d.name},
-          {"kind", device_kind_name(d.kind)},
-          {"model", d.model},
-          {"uuid", d.uuid},
-          {"driver", d.driver},
-          {"cuda", d.runtime},
-          {"compute_capability", d.compute_capability},
-          {"multiprocessors", d.multiprocessors},
-          {"threads", d.threads},
-          {"memory_bytes", d.memory_bytes},
-          {"cache_bytes", d.cache_bytes},
-          {"flush_bytes", d.flush_bytes},
-          {"clock_mhz", finite_or_null(d.clock_mhz)},
-          {"memory_gbs", finite_or_null(d.memory_gbs)}};
+static void describe(Fields& f, StageSeconds& s) {
+  f("setup_s", s.setup_s);
+  f("verify_s", s.verify_s);
+  f("time_s", s.time_s);
+}
+
+static void describe(Fields& f, Record& r) {
+  f("index", r.index);
+  f("id", r.item.id);
+  f.derived("op", op_name(r.item.params.op));
+  f("sweep", r.item.sweep);
+  f("kernel", r.kernel);
+  f("device", r.device);
+  f("seed", r.item.seed);
+  if (f.writes()) f.derived("params", reported_params(r.item.params));
+  f("repro", r.repro);
+  f("status", r.status);
+  f("reason", r.reason);
+  f("log", r.log);
+  f("check", r.check);
+  f("time", r.time);
+  f.spread(r.roofline);
+  ClockSummary clocks = r.time ? r.time->clocks : ClockSummary{};
+  f.or_else(Json::object(), clocks.readings > 0, "clocks", clocks);
+  if (r.time) r.time->clocks = clocks;
+  f("counters", r.counters);
+  f("stages", r.stages);
+}
+
+static void describe(Fields& f, DeviceInfo& d) {
+  f("name", d.name);
+  f("kind", d.kind);
+  f("model", d.model);
+  f("uuid", d.uuid);
+  f("driver", d.driver);
+  f("cuda", d.runtime);
+  f("compute_capability", d.compute_capability);
+  f("multiprocessors", d.multiprocessors);
+  f("threads", d.threads);
+  f("memory_bytes", d.memory_bytes);
+  f("cache_bytes", d.cache_bytes);
+  f("flush_bytes", d.flush_bytes);
+  f("clock_mhz", d.clock_mhz);
+  f("memory_gbs", d.memory_gbs);
+}
+
+static void describe(Fields& f, Ceilings::Link& l) {
+  f("what", l.what);
+  f("ranks", l.ranks);
+  f("bytes", l.bytes);
+  f("us", l.us);
+}
+
+static void describe(Fields& f, Ceilings& c) {
+  f("read_gbs", c.read_gbs);
+  f("copy_gbs", c.copy_gbs);
+  f("cache_gbs", c.cache_gbs);
+  std::vector<std::pair<DType, double>> rates;
+  for (const Ceilings::Matmul& m : c.matmul) rates.emplace_back(m.dtype, m.tflops);
+  f("matmul_tflops", rates);
+  c.matmul.clear();
+  for (const auto& [dtype, tflops] : rates) c.matmul.push_back({dtype, tflops});
+  f("floor_us", c.floor_us);
+  f.if_known(!c.links.empty(), "links", c.links);
+  f("disturbed", c.disturbed);
+  f("note", c.note);
+}
+
+static void describe(Fields& f, HostCache& c) {
+  f("type", c.type);
+  f("level", c.level);
+  f("size", c.size);
+  f("num_sharing", c.num_sharing);
 }
 
 namespace {
 
-Json attnbench_to_json(const Record& r) {
-  const Roofline* roof = r.roofline ? &*r.roofline : nullptr;
-  const auto figure = [&](double Roofline::*field) {
-    return roof ? finite_or_null(roof->*field) : Json(nullptr);
-  };
+template <class T>
+Json part_to_json(T part) {
   Json j;
-  j["index"] = r.index;
-  j["id"] = r.item.id;
-  j["op"] = op_name(r.item.params.op);
-  j["sweep"] = r.item.sweep;
-  j["kernel"] = r.kernel;
-  j["device"] = r.device;
-  j["seed"] = r.item.seed;
-  j["params"] = reported_params(r.item.params);
-  j["repro"] = r.repro;
-  j["status"] = status_name(r.status);
-  j["reason"] = r.reason;
-  j["log"] = r.log;
-  j["check"] = r.check ? check_to_json(*r.check) : Json(nullptr);
-  j["time"] = r.time ? time_to_json(*r.time, r.device != "cpu") : Json(nullptr);
-  j["flop"] = figure(&Roofline::flop);
-  j["executed_flop"] = roof ? finite_or_null(roof->executed_flop) : Json(nullptr);
-  j["bytes"] = figure(&Roofline::bytes);
-  j["formula"] = roof ? Json(roof->formula) : Json(nullptr);
-  j["tflops"] = figure(&Roofline::tflops);
-  j["gbs"] = figure(&Roofline::gbs);
-  j["sol"] = roof ? finite_or_null(roof->sol) : Json(nullptr);
-  j["bound"] = roof && !roof->bound.empty() ? Json(roof->bound) : Json(nullptr);
-  j["floor_us"] = figure(&Roofline::floor_us);
-  j["limit_us"] = figure(&Roofline::limit_us);
-  j["clocks"] = clocks_to_json(r);
-  j["counters"] = counters_to_json(r);
-  j["stages"] = {{"setup_s", finite_or_null(r.stages.setup_s)},
-                 {"verify_s", finite_or_null(r.stages.verify_s)},
-                 {"time_s", finite_or_null(r.stages.time_s)}};
-  return j;
+  return Fields(j, nullptr).written(part);
+}
+
+template <class T>
+T part_from_json(const Json& j, const char* what) {
+  T part;
+  Fields(j, nullptr, /*whole=*/true).read(j, what, part);
+  return part;
 }
 
 }  // namespace
+
+Json ceilings_to_json(const Ceilings& c) { return part_to_json(c); }
+Json device_to_json(const DeviceInfo& d) { return part_to_json(d); }
+Ceilings ceilings_from_json(const Json& j) { return part_from_json<Ceilings>(j, "ceilings"); }
+DeviceInfo device_from_json(const Json& j) { return part_from_json<DeviceInfo>(j, "device"); }
+Record record_from_json(const Json& entry, const Case& item) {
+  Record r;
+  if (!entry.is_object() || !entry.contains("attnbench")) throw Error("'attnbench' is missing");
+  Fields(entry, &r, /*whole=*/true).read(entry.at("attnbench"), "attnbench", r);
+  if (r.item.id != item.id) throw Error(fmt::format("it is of case {}, not {}", r.item.id, item.id));
+  if (r.item.seed != item.seed) throw Error(fmt::format("its seed is {}, not {}", r.item.seed, item.seed));
+  r.item = item;
+  return r;
+}
+
+Record record_of_file(const Json& entry) {
+  Record r;
+  const Json& own = entry.at("attnbench");
+  Fields(own, &r, /*whole=*/false).read(own, "attnbench", r);
+  if (r.item.id.empty()) throw Error("'attnbench.id' is missing");
+  if (!own.contains("status") || own.at("status").is_null()) throw Error("'attnbench.status' is missing");
+  if (r.time) {
+    std::erase_if(r.time->samples_us, [](double us) { return !std::isfinite(us); });
+    r.time->runs = std::max(1, r.time->runs);
+    r.time->disturbed = std::max(0, r.time->disturbed);
+  }
+  return r;
+}
 
 nlohmann::ordered_json record_to_json(const Record& r, int64_t family, int64_t instance) {
   // A time counts only with a correct result. Other records show 0, as errors of Google Benchmark do.
@@ -246,7 +328,8 @@ nlohmann::ordered_json record_to_json(const Record& r, int64_t family, int64_t i
     if (std::isfinite(r.roofline->gbs)) j["GBs"] = r.roofline->gbs;
     if (r.roofline->sol && std::isfinite(*r.roofline->sol)) j["SOL"] = *r.roofline->sol;
   }
-  j["attnbench"] = attnbench_to_json(r);
+  Record copy = r;
+  j["attnbench"] = Fields(j, &copy).written(copy);
   return j;
 }
 
@@ -258,15 +341,8 @@ nlohmann::ordered_json context_to_json(const RunContext& c) {
   j["num_cpus"] = c.cpu_threads;
   j["mhz_per_cpu"] = std::isfinite(c.cpu_mhz) ? std::llround(c.cpu_mhz) : 0;
   j["cpu_scaling_enabled"] = c.cpu_scaling;
-  j["caches"] = Json::array();
-  for (const HostCache& cache : c.caches) {
-    j["caches"].push_back({{"type", cache.type},
-                           {"level", cache.level},
-                           {"size", cache.size},
-                           {"num_sharing", cache.num_sharing}});
-  }
-  j["load_avg"] = Json::array();
-  for (const double load : c.load_avg) j["load_avg"].push_back(finite_or_null(load));
+  j["caches"] = part_to_json(c.caches);
+  j["load_avg"] = part_to_json(c.load_avg);
   j["library_build_type"] = c.build_type == "Debug" ? "debug" : "release";
 
   Json a;
@@ -286,8 +362,7 @@ nlohmann::ordered_json context_to_json(const RunContext& c) {
                {"size", c.plan.size},
                {"shard", c.plan.shard},
                {"shards", c.plan.shards},
-               {"options", Json::object()}};
-  for (const auto& [name, value] : c.plan.options) a["plan"]["options"][name] = value;
+               {"options", part_to_json(c.plan.options)}};
   a["plugins"] = Json::array();
   for (const LoadedPlugin& plugin : c.plugins) {
     Json kernels = Json::array();

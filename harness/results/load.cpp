@@ -16,13 +16,13 @@
 
 #include "harness/config/near_file.h"
 #include "harness/plain_file.h"
+#include "harness/results/fields.h"
 #include "harness/results/json.h"
-#include "harness/results/json_read.h"
 
 namespace attnbench {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 /// The current position in the file, for errors.
@@ -41,160 +41,62 @@ const json* find_member(const json& j, const char* key) {
   return j.is_object() && it != j.end() && !it->is_null() ? &*it : nullptr;
 }
 
-std::string text_of(const json& j, const char* key, const Place& at) {
-  const json* v = find_member(j, key);
-  if (v == nullptr) return "";
-  if (!v->is_string()) at.fail(fmt::format("'{}' is not a string", key));
-  return v->get<std::string>();
-}
-
-std::optional<double> number_of(const json& j, const char* key, const Place& at) {
-  const json* v = find_member(j, key);
-  if (v == nullptr) return std::nullopt;
-  if (!v->is_number()) at.fail(fmt::format("'{}' is not a number", key));
-  const double x = v->get<double>();
-  return std::isfinite(x) ? std::optional(x) : std::nullopt;
-}
-
-bool flag_of(const json& j, const char* key, bool absent, const Place& at) {
-  const json* v = find_member(j, key);
-  if (v == nullptr) return absent;
-  if (!v->is_boolean()) at.fail(fmt::format("'{}' is not true or false", key));
-  return v->get<bool>();
-}
-
-Status parse_status(const std::string& name, const Place& at) {
-  if (const auto s = status_of(name)) return *s;
-  at.fail(fmt::format("status '{}' is not one of {}", name, fmt::join(kStatusNames, ", ")));
-}
-
-/// The finite numbers of a list; empty if it is absent.
-std::vector<double> numbers_of(const json& j, const char* key, const Place& at) {
-  std::vector<double> out;
-  const json* list = find_member(j, key);
-  if (list == nullptr) return out;
-  if (!list->is_array()) at.fail(fmt::format("'{}' is not a list", key));
-  for (const json& v : *list) {
-    if (v.is_null()) continue;
-    if (!v.is_number()) at.fail(fmt::format("'{}' holds something that is not a number", key));
-    out.push_back(v.get<double>());
+/// Calls `read`. Its errors get the place.
+template <class Read>
+auto read_at(const Place& at, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& e) {
+    at.fail(e.what());
+  } catch (const json::exception& e) {
+    at.fail(e.what());
   }
-  return out;
 }
 
-/// The texts of a list; empty if it is absent.
-std::vector<std::string> texts_of(const json& j, const char* key, const Place& at) {
-  std::vector<std::string> out;
-  const json* list = find_member(j, key);
-  if (list == nullptr) return out;
-  if (!list->is_array()) at.fail(fmt::format("'{}' is not a list", key));
-  for (const json& v : *list) {
-    if (!v.is_string()) at.fail(fmt::format("'{}' holds something that is not text", key));
-    out.push_back(v.get<std::string>());
-  }
-  return out;
-}
-
-std::vector<LoadedRun> runs_entry(const json& time, const Place& at) {
-  const std::vector<double> us = numbers_of(time, "run_us", at),
-                            samples = numbers_of(time, "run_samples", at),
-                            cores = numbers_of(time, "run_cores_us", at),
-                            memory = numbers_of(time, "run_memory_us", at),
-                            handover = numbers_of(time, "run_handover_us", at);
-  std::vector<LoadedRun> out(us.size());
-  for (std::size_t i = 0; i < us.size(); ++i) {
-    out[i].us = us[i];
-    if (samples.size() == us.size()) out[i].samples = static_cast<std::size_t>(std::max(0.0, samples[i]));
-    if (cores.size() == us.size()) out[i].cores_us = cores[i];
-    if (memory.size() == us.size()) out[i].memory_us = memory[i];
-    if (handover.size() == us.size()) out[i].handover_us = handover[i];
-  }
-  return out;
-}
-
-LoadedResult own_entry(const json& entry, const json& a, const Place& at) {
-  if (!a.is_object()) at.fail("'attnbench' is not an object");
-  LoadedResult r;
-  r.name = text_of(entry, "name", at);
-  r.id = text_of(a, "id", at);
-  if (r.id.empty()) at.fail("'attnbench.id' is missing");
-  r.kernel = text_of(a, "kernel", at);
-  r.op = text_of(a, "op", at);
-  r.sweep = text_of(a, "sweep", at);
-  r.device = text_of(a, "device", at);
-  r.repro = text_of(a, "repro", at);
-  r.reason = text_of(a, "reason", at);
-  r.bound = text_of(a, "bound", at);
-  r.status = parse_status(text_of(a, "status", at), at);
-  r.sol = number_of(a, "sol", at);
-  r.tflops = number_of(a, "tflops", at);
-  r.gbs = number_of(a, "gbs", at);
-  if (const json* c = find_member(a, "check")) {
-    r.check = text_of(*c, "method", at);
-    r.failed_by = texts_of(*c, "failed_by", at);
-    r.clues = texts_of(*c, "clues", at);
-    if (const json* list = find_member(*c, "invariants"); list != nullptr && !list->empty())
-      r.check += " and invariants";
-  } else if (a.contains("check")) {
-    r.check = "off";
-  }
-  if (const json* c = find_member(a, "clocks")) {
-    r.sm_mhz = number_of(*c, "sm_mhz", at);
-    r.throttled = flag_of(*c, "throttled", false, at);
-  }
-  if (const json* t = find_member(a, "time")) {
-    r.median_us = number_of(*t, "median_us", at);
-    r.lo_us = number_of(*t, "lo_us", at);
-    r.hi_us = number_of(*t, "hi_us", at);
-    r.cache = text_of(*t, "cache", at);
-    if (r.cache == "cold" && r.device != "cpu" && !t->contains("code")) r.cache = "cold_data";  // schema 1, 2
-    r.graph = flag_of(*t, "graph", false, at);
-    r.runs = static_cast<int>(std::clamp(number_of(*t, "runs", at).value_or(1), 1.0, 1e6));
-    r.disturbed = static_cast<int>(std::clamp(number_of(*t, "disturbed", at).value_or(0), 0.0, 1e9));
-    r.cores_us = number_of(*t, "cores_us", at).value_or(0);
-    r.memory_us = number_of(*t, "memory_us", at).value_or(0);
-    r.handover_us = number_of(*t, "handover_us", at).value_or(0);
-    r.per_run = runs_entry(*t, at);
-    r.samples_us = numbers_of(*t, "samples_us", at);
-  }
-  return r;
-}
+/// For fields that a file need not have.
+Fields fields_of(const json& j) { return {j, nullptr, /*whole=*/false}; }
 
 /// Microseconds of one unit of Google Benchmark's time_unit.
-double unit_us(const std::string& unit, const Place& at) {
+double unit_us(const std::string& unit) {
   if (unit == "ns" || unit.empty()) return 1e-3;
   if (unit == "us") return 1.0;
   if (unit == "ms") return 1e3;
   if (unit == "s") return 1e6;
-  at.fail(fmt::format("time_unit '{}' is not one of ns, us, ms, s", unit));
+  throw Error(fmt::format("time_unit '{}' is not one of ns, us, ms, s", unit));
 }
 
-LoadedResult plain_entry(const json& entry, const Place& at) {
-  LoadedResult r;
-  r.name = r.id = text_of(entry, "name", at);
-  if (r.name.empty()) at.fail("'name' is missing");
-  if (flag_of(entry, "error_occurred", false, at)) {
-    r.status = Status::kError;
-    r.reason = text_of(entry, "error_message", at);
-  } else if (flag_of(entry, "skipped", false, at)) {
-    r.status = Status::kSkip;
-    r.reason = text_of(entry, "skip_message", at);
-  } else {
-    const std::optional<double> time = number_of(entry, "real_time", at);
-    if (!time) at.fail("'real_time' is missing");
-    r.samples_us.push_back(*time * unit_us(text_of(entry, "time_unit", at), at));
+Record plain_entry(const json& entry) {
+  Record r;
+  bool failed = false, skipped = false;
+  double time = NAN;
+  std::string unit;
+  Fields f = fields_of(entry);
+  f("name", r.item.id);
+  if (r.item.id.empty()) throw Error("'name' is missing");
+  f("error_occurred", failed);
+  f("skipped", skipped);
+  if (failed || skipped) {
+    f(failed ? "error_message" : "skip_message", r.reason);
+    r.status = failed ? Status::kError : Status::kSkip;
+    return r;
   }
+  f("real_time", time);
+  f("time_unit", unit);
+  if (!std::isfinite(time)) throw Error("'real_time' is missing");
+  r.status = Status::kPass;
+  r.time.emplace().samples_us.push_back(time * unit_us(unit));
+  r.time->median_us = NAN;
   return r;
 }
 
 /// Median and range of the repetitions.
-void finish_plain(LoadedResult& r) {
-  if (r.samples_us.empty()) return;
-  std::vector<double> s = r.samples_us;
+void finish_plain(TimeResult& t) {
+  if (t.samples_us.empty()) return;
+  std::vector<double> s = t.samples_us;
   std::sort(s.begin(), s.end());
-  r.median_us = (s[(s.size() - 1) / 2] + s[s.size() / 2]) / 2;
-  r.lo_us = s.front();
-  r.hi_us = s.back();
+  t.median_us = (s[(s.size() - 1) / 2] + s[s.size() / 2]) / 2;
+  t.lo_us = s.front();
+  t.hi_us = s.back();
 }
 
 /// Gathers entries. Repetitions of plain files are joined; a later entry of attnbench replaces an earlier
@@ -203,28 +105,25 @@ class Gatherer {
  public:
   explicit Gatherer(ResultSet& set) : set_(set) {}
 
-  void add(const json& entry, const Place& at) {
-    if (!entry.is_object()) at.fail("not an object");
-    if (const json* own = find_member(entry, "attnbench")) {
-      LoadedResult r = own_entry(entry, *own, at);
-      const auto whole = std::make_shared<json>(entry);
-      if (set_.context_entry) fill_params(*whole, *set_.context_entry);
-      r.entry = whole;
-      return add_own(std::move(r));
-    }
-    if (text_of(entry, "run_type", at) == "aggregate") {
+  void add(const json& entry) {
+    if (!entry.is_object()) throw Error("not an object");
+    if (find_member(entry, "attnbench") != nullptr) return add_own(entry);
+    std::string type;
+    fields_of(entry)("run_type", type);
+    if (type == "aggregate") {
       ++aggregates_;
       return;
     }
-    LoadedResult r = plain_entry(entry, at);
-    const auto [it, fresh] = index_.try_emplace("plain\n" + r.name, set_.results.size());
+    Record r = plain_entry(entry);
+    const auto [it, fresh] = index_.try_emplace("plain\n" + r.item.id, set_.results.size());
     if (fresh) {
       set_.results.push_back(std::move(r));
-    } else if (LoadedResult& first = set_.results[it->second]; r.status != Status::kPass) {
-      first.status = r.status;
-      first.reason = r.reason;
+    } else if (Record& first = set_.results[it->second]; r.status != Status::kPass) {
+      first.end(r.status, r.reason);
+    } else if (first.time) {
+      first.time->samples_us.push_back(r.time->samples_us.front());
     } else {
-      first.samples_us.insert(first.samples_us.end(), r.samples_us.begin(), r.samples_us.end());
+      first.time = r.time;
     }
   }
 
@@ -234,15 +133,21 @@ class Gatherer {
           "holds only aggregates; write it without --benchmark_report_aggregates_only, as the samples are "
           "needed");
     }
-    for (LoadedResult& r : set_.results) {
-      if (!r.median_us) finish_plain(r);
+    for (Record& r : set_.results) {
+      if (r.time && !r.median_us()) finish_plain(*r.time);
     }
   }
 
  private:
-  void add_own(LoadedResult r) {
+  void add_own(const json& entry) {
+    Record r = record_of_file(entry);
+    const auto whole = std::make_shared<nlohmann::json>(entry);
+    if (set_.context_entry) fill_params(*whole, *set_.context_entry);
+    const auto served = whole->value("/attnbench/params/served"_json_pointer, nlohmann::json());
+    if (served.is_object() && served.contains("stratum")) r.item.params.served = served_from_json(served);
+    r.entry = whole;
     const auto [it, fresh] =
-        index_.try_emplace(r.id + "\n" + r.kernel + "\n" + r.device, set_.results.size());
+        index_.try_emplace(r.item.id + "\n" + r.kernel + "\n" + r.device, set_.results.size());
     if (fresh) {
       set_.results.push_back(std::move(r));
     } else {
@@ -256,23 +161,26 @@ class Gatherer {
   int aggregates_ = 0;
 };
 
-LoadedContext parse_context(const json& c, const Place& at) {
+LoadedContext context_of(const json& c) {
   LoadedContext out;
-  out.date = text_of(c, "date", at);
-  out.host = text_of(c, "host_name", at);
+  Fields all = fields_of(c);
+  all("date", out.date);
+  all("host_name", out.host);
   const json* a = find_member(c, "attnbench");
   if (a == nullptr) return out;
-  out.name = text_of(*a, "name", at);
-  out.version = text_of(*a, "version", at);
-  out.revision = text_of(*a, "revision", at);
-  out.build_type = text_of(*a, "build_type", at);
-  out.complete = flag_of(*a, "complete", true, at);
+  Fields own = fields_of(*a);
+  own("name", out.name);
+  own("version", out.version);
+  own("revision", out.revision);
+  own("build_type", out.build_type);
+  own("complete", out.complete);
   if (const json* d = find_member(*a, "device")) {
-    out.device_kind = text_of(*d, "kind", at);
-    out.device_model = text_of(*d, "model", at);
-    out.driver = text_of(*d, "driver", at);
-    out.cuda = text_of(*d, "cuda", at);
-    out.device_threads = static_cast<int>(number_of(*d, "threads", at).value_or(0));
+    Fields device = fields_of(*d);
+    device("kind", out.device_kind);
+    device("model", out.device_model);
+    device("driver", out.driver);
+    device("cuda", out.cuda);
+    device("threads", out.device_threads);
   }
   return out;
 }
@@ -294,7 +202,7 @@ void parse_journal(const std::string& text, ResultSet& set) {
       ++set.torn_lines;
       break;
     }
-    gatherer.add(entry, at);
+    read_at(at, [&] { gatherer.add(entry); });
   }
   gatherer.finish();
 }
@@ -325,12 +233,12 @@ void parse_whole(const std::string& text, ResultSet& set) {
   }
   if (const json* context = find_member(root, "context")) {
     check_schema(*context, set.path);
-    set.context = parse_context(*context, Place{set.path, "context"});
-    set.context_entry = std::make_shared<const json>(*context);
+    set.context = read_at({set.path, "context"}, [&] { return context_of(*context); });
+    set.context_entry = std::make_shared<const nlohmann::json>(*context);
   }
   Gatherer gatherer(set);
   for (std::size_t i = 0; i < benchmarks->size(); ++i) {
-    gatherer.add((*benchmarks)[i], Place{set.path, fmt::format("benchmarks[{}]", i)});
+    read_at({set.path, fmt::format("benchmarks[{}]", i)}, [&] { gatherer.add((*benchmarks)[i]); });
   }
   gatherer.finish();
 }
@@ -386,7 +294,8 @@ void check_schema(const json& context, const std::string& path) {
   const json* own = find_member(context, "attnbench");
   if (own == nullptr) return;  // a file of Google Benchmark itself; its entries have no parameters
   const Place at{path, "context.attnbench"};
-  const double schema = number_of(*own, "schema", at).value_or(1);
+  double schema = 1;
+  read_at(at, [&] { fields_of (*own)("schema", schema); });
   if (schema > kResultsSchema) {
     at.fail(
         fmt::format("'schema' is {}, this program reads up to {}: use the attnbench that wrote the file, or "

@@ -31,49 +31,6 @@ class ResultsError : public Error {
       : Error(what, kExitUsage, "") {}  // what() names the path, so no prefix
 };
 
-/// One run's part of a result.
-struct LoadedRun {
-  double us = 0;            ///< midmean of the run's samples
-  std::size_t samples = 0;  ///< samples of this run; samples_us holds them in the order of runs. 0: unknown
-  /// CPU: medians of the probes beside the samples; 0 if there are none.
-  double cores_us = 0, memory_us = 0, handover_us = 0;
-};
-
-struct LoadedResult {
-  std::string name;  ///< "<id>/<kernel>"
-  std::string id;
-  std::string kernel;  ///< empty in a plain Google Benchmark file
-  std::string op, sweep, device, repro, reason, bound;
-  std::vector<std::string> failed_by, clues;  ///< as in Verdict
-  Status status = Status::kPass;
-  std::optional<double> median_us;  ///< nullopt if nothing was timed
-  std::optional<double> lo_us, hi_us;
-  std::vector<double> samples_us;
-  std::optional<double> sol, tflops, gbs;
-  std::string cache;  ///< "cold", "hot", ...; empty if unknown. "cold" of a GPU before schema 3: "cold_data"
-  bool graph = false;
-  std::string check;  ///< "off", "sampled", "full and invariants", "refusal", ...; empty if unknown
-  /// Whether the kernel refused a case that expects it.
-  bool refused() const { return status == Status::kPass && check == "refusal"; }
-  std::shared_ptr<const nlohmann::json> entry;  ///< as in the file, for everything else
-  std::optional<double> sm_mhz;                 ///< median SM clock during the timing
-  bool throttled = false;
-  int disturbed = 0;               ///< CPU: samples during which others took a core away
-  int runs = 1;                    ///< number of runs that the samples come from
-  std::vector<LoadedRun> per_run;  ///< if runs were pooled; empty for one run
-  /// CPU: medians of the probes beside the samples; 0 if there are none.
-  double cores_us = 0, memory_us = 0, handover_us = 0;
-
-  /// Half the 95 % interval as a share of the median; 0 if there is no interval.
-  double half_interval() const {
-    const bool known = median_us && *median_us > 0 && lo_us && hi_us;
-    return known ? attnbench::half_interval(*median_us, *lo_us, *hi_us) : 0;
-  }
-  /// As TimeResult::vague and TimeResult::busy.
-  bool vague() const { return half_interval() >= kVague; }
-  bool busy() const { return 2 * static_cast<std::size_t>(disturbed) > samples_us.size(); }
-};
-
 /// Facts that decide whether two files may be compared; empty or 0 if the file does not say.
 struct LoadedContext {
   std::string name, version, revision, build_type, date, host;
@@ -85,9 +42,9 @@ struct LoadedContext {
 struct ResultSet {
   std::string path;
   LoadedContext context;
-  std::vector<LoadedResult> results;
-  int torn_lines = 0;  ///< journal: 1 if a crash cut the last line short
-  int replaced = 0;    ///< entries that a later one of the same name and device replaced (a resumed run)
+  std::vector<Record> results;  ///< of a plain file, without a kernel
+  int torn_lines = 0;           ///< journal: 1 if a crash cut the last line short
+  int replaced = 0;  ///< entries that a later one of the same name and device replaced (a resumed run)
   std::shared_ptr<const nlohmann::json> context_entry;  ///< as in the file; null in a journal
 };
 
@@ -107,6 +64,6 @@ ResultSet parse_results(const std::string& text, const std::string& path);
 /// Throws ResultsError if the entries of a file with this `context` cannot be read back completely. This is
 /// so if its schema is newer than kResultsSchema, or if it omits parameters (results_text) without listing
 /// the defaults.
-void check_schema(const nlohmann::json& context, const std::string& path);
+void check_schema(const nlohmann::ordered_json& context, const std::string& path);
 
 }  // namespace attnbench

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "harness/results/json.h"
-#include "harness/results/json_read.h"
 #include "harness/results/load.h"
 #include "harness/results/text.h"
 

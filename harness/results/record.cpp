@@ -23,6 +23,11 @@ void Record::end_checked(const std::function<std::string()>& undecided) {
   end(Status::kUndecided, undecided());
 }
 
+const std::vector<double>& Record::samples_us() const {
+  static const std::vector<double> none;
+  return time ? time->samples_us : none;
+}
+
 std::string record_name(const Record& r) { return r.kernel.empty() ? r.item.id : r.item.id + "/" + r.kernel; }
 
 std::optional<double> dram_over_model(const Record& r) {

@@ -1,8 +1,11 @@
 // The record of one case on one kernel: everything that a report may show. Every format is made from it.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -47,6 +50,15 @@ struct Record {
   std::optional<Roofline> roofline;
   std::optional<CounterReading> counters;  ///< if the run requested them
   StageSeconds stages;
+  std::shared_ptr<const nlohmann::json> entry;  ///< if it was loaded: as in the file, for everything else
+
+  /// nullopt if nothing was timed.
+  std::optional<double> median_us() const {
+    return time && std::isfinite(time->median_us) ? std::optional(time->median_us) : std::nullopt;
+  }
+  const std::vector<double>& samples_us() const;
+  /// Whether the kernel refused a case that expects it.
+  bool refused() const { return status == Status::kPass && check && check->method == "refusal"; }
 
   void end(Status s, std::string why) {
     status = s;

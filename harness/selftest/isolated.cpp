@@ -7,7 +7,6 @@
 
 #include "harness/launch/last_words.h"
 #include "harness/results/json.h"
-#include "harness/results/json_read.h"
 #include "harness/selftest/report.h"
 #include "harness/session/worker.h"
 #include "harness/session/worker_pipe.h"

@@ -11,7 +11,6 @@
 #include "harness/error.h"
 #include "harness/interop/captured_file.h"
 #include "harness/results/json.h"
-#include "harness/results/json_read.h"
 
 namespace attnbench {
 
@@ -102,9 +101,8 @@ Record whole_record(const Message& entry, const Case& item) {
   for (const char* key : {"family_index", "per_family_instance_index"}) written[key] = entry.at(key);
   if (written != entry) {
     const auto lost = nlohmann::json::diff(nlohmann::json(entry), nlohmann::json(written));
-    throw std::logic_error(
-        "harness/results/json_read.cpp does not read back what harness/results/json.cpp writes: " +
-        (lost.empty() ? "the order of fields" : lost[0]["path"].get<std::string>()));
+    throw std::logic_error("harness/results/json.cpp does not read back what it writes: " +
+                           (lost.empty() ? "the order of fields" : lost[0]["path"].get<std::string>()));
   }
   return record;
 }

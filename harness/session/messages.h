@@ -52,7 +52,7 @@ Message phase_message(const Reached& reached);
 Reached reached_from_message(const Message& message);
 
 /// The record in an entry. Throws std::logic_error, which names the field, if reading it back loses
-/// something: then harness/results/json_read.cpp lacks a field of harness/results/json.cpp.
+/// something.
 Record whole_record(const Message& entry, const Case& item);
 
 }  // namespace attnbench

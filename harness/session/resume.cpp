@@ -9,7 +9,6 @@
 
 #include "harness/error.h"
 #include "harness/results/json.h"
-#include "harness/results/json_read.h"
 #include "harness/results/load.h"
 #include "harness/results/text.h"
 

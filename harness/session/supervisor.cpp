@@ -9,7 +9,6 @@
 
 #include "harness/launch/last_words.h"
 #include "harness/results/json.h"
-#include "harness/results/json_read.h"
 #include "harness/results/text.h"
 #include "harness/session/invariants.h"
 

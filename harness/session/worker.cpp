@@ -19,7 +19,6 @@
 #include "harness/launch/last_words.h"
 #include "harness/launch/launcher.h"
 #include "harness/results/json.h"
-#include "harness/results/json_read.h"
 #include "harness/session/messages.h"
 #include "harness/session/worker_pipe.h"
 

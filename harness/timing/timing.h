@@ -56,6 +56,14 @@ inline constexpr std::pair<const char*, double RankTimes::*> kRankFields[] = {
     {"total_us", &RankTimes::total_us},
 };
 
+/// One run's part of a time that several runs were pooled in.
+struct RunTimes {
+  double us = 0;            ///< midmean of the run's samples
+  std::size_t samples = 0;  ///< samples of this run; samples_us holds them in the order of runs. 0: unknown
+  /// CPU: medians of the probes beside the samples; 0 if there are none.
+  double cores_us = 0, memory_us = 0, handover_us = 0;
+};
+
 struct TimeResult {
   double median_us = 0;
   double lo_us = 0;  ///< 95 % interval of the median, from order statistics
@@ -79,6 +87,8 @@ struct TimeResult {
   /// Several devices: medians by rank, and of Sample::skew_us. The time of the case is that of the slowest rank.
   std::vector<RankTimes> ranks;
   double skew_us = 0;
+  int runs = 1;                    ///< that the samples come from
+  std::vector<RunTimes> of_runs;   ///< if runs were pooled; else empty
   std::optional<double> alone_us;  ///< what the exchanges between the devices take alone, by measured times
 
   /// Watched in a cold cache, but without a launch on new values: short memory left one copy of the tensors.
@@ -86,8 +96,10 @@ struct TimeResult {
     const bool cold = cache == CacheMode::kCold || cache == CacheMode::kColdData;
     return watch.launches > 0 && watch.fresh_us == 0 && cold;
   }
-  /// Half the 95 % interval as a share of the median.
-  double half_interval() const { return attnbench::half_interval(median_us, lo_us, hi_us); }
+  /// Half the 95 % interval as a share of the median; 0 if it is unknown.
+  double half_interval() const {
+    return median_us > 0 && lo_us <= hi_us ? attnbench::half_interval(median_us, lo_us, hi_us) : 0;
+  }
   bool vague() const { return half_interval() >= kVague; }
   /// Others took a core during more than half of the samples, so the time is unreliable.
   bool busy() const { return 2 * static_cast<std::size_t>(disturbed) > samples_us.size(); }

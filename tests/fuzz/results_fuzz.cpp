@@ -13,9 +13,9 @@ void read(const std::string& text, const std::string& path) {
   using namespace attnbench;
   try {
     const ResultSet set = parse_results(text, path);
-    for (const LoadedResult& r : set.results) {
-      fuzz::require(!r.median_us || std::isfinite(*r.median_us), "a median is finite");
-      for (const double sample : r.samples_us) fuzz::require(std::isfinite(sample), "a sample is finite");
+    for (const Record& r : set.results) {
+      fuzz::require(!r.median_us() || std::isfinite(*r.median_us()), "a median is finite");
+      for (const double sample : r.samples_us()) fuzz::require(std::isfinite(sample), "a sample is finite");
     }
   } catch (const ResultsError& e) {
     fuzz::require(std::string(e.what()).find(path) == 0, "an error begins with the path");

@@ -18,39 +18,39 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-CompareResult compared(const LoadedResult& base, const LoadedResult& fresh, bool in_turns = false) {
+CompareResult compared(const Record& base, const Record& fresh, bool in_turns = false) {
   CompareOptions options;
   options.in_turns = in_turns;
   return compare_results(set_of({base}), set_of({fresh}), options);
 }
 
-CompareRow one_compared(const LoadedResult& base, const LoadedResult& fresh, bool in_turns = false) {
+CompareRow one_compared(const Record& base, const Record& fresh, bool in_turns = false) {
   return compared(base, fresh, in_turns).rows.at(0);
 }
 
 /// A run in which a kernel took `us` while the probes took this many times as long as on a quiet machine.
-LoadedResult run_of(double us, double cores, double memory, double handover, uint64_t seed) {
-  LoadedResult r = sampled("a", us, 0.002, 40, seed);
+Record run_of(double us, double cores, double memory, double handover, uint64_t seed) {
+  Record r = sampled("a", us, 0.002, 40, seed);
   r.device = "cpu";
-  r.cores_us = 20 * cores;
-  r.memory_us = 800 * memory;
-  r.handover_us = 2 * handover;
+  r.time->cores_us = 20 * cores;
+  r.time->memory_us = 800 * memory;
+  r.time->handover_us = 2 * handover;
   return r;
 }
 
 /// 25 samples with median `us`. Those above the median are `later_us`, so the midmean is above the median.
-LoadedResult on_busy_cores(double us, double later_us, double cores_us) {
-  LoadedResult r = sampled("a", us, 0, 13, 1);
-  r.samples_us.insert(r.samples_us.end(), 12, later_us);
-  r.hi_us = later_us;
+Record on_busy_cores(double us, double later_us, double cores_us) {
+  Record r = sampled("a", us, 0, 13, 1);
+  r.time->samples_us.insert(r.time->samples_us.end(), 12, later_us);
+  r.time->hi_us = later_us;
   r.device = "cpu";
-  r.cores_us = cores_us;
+  r.time->cores_us = cores_us;
   return r;
 }
 
 TEST(CompareClock, ADisturbedProbeCallsNoFasterKernelSlower) {
   // Seen on busy cores: 3,516 % slower in multiples of the probe.
-  const LoadedResult base = on_busy_cores(152927, 152927, 10477), fresh = on_busy_cores(16025, 16758, 31);
+  const Record base = on_busy_cores(152927, 152927, 10477), fresh = on_busy_cores(16025, 16758, 31);
   ASSERT_NEAR(midmean(paced_samples(fresh)) / midmean(paced_samples(base)), 36.16, 0.005);
   const CompareResult result = compared(base, fresh);
   const CompareRow& row = result.rows.at(0);
@@ -70,7 +70,7 @@ TEST(CompareClock, ADisturbedProbeCallsNoFasterKernelSlower) {
 }
 
 TEST(CompareClock, NorASlowerKernelFaster) {
-  const LoadedResult base = on_busy_cores(16025, 16758, 31), fresh = on_busy_cores(152927, 152927, 10477);
+  const Record base = on_busy_cores(16025, 16758, 31), fresh = on_busy_cores(152927, 152927, 10477);
   const CompareResult result = compared(base, fresh);
   EXPECT_EQ(result.rows[0].change, Change::kInconclusive);
   EXPECT_GT(*result.rows[0].ratio, 9);
@@ -81,7 +81,7 @@ TEST(CompareClock, NorASlowerKernelFaster) {
 }
 
 TEST(CompareClock, AProbeMayMoveByNearlyTwo) {
-  const LoadedResult base = run_of(100, 1, 1, 1, 1);
+  const Record base = run_of(100, 1, 1, 1, 1);
   // Kernels that are slower or faster by more than the machine is.
   for (const double moved : {1.9, 1 / 1.9}) {
     EXPECT_EQ(one_compared(base, run_of(250 * moved, moved, moved, 1, 2)).change, Change::kSlower) << moved;
@@ -104,7 +104,7 @@ TEST(CompareClock, AProbeMayMoveByNearlyTwo) {
 
 TEST(CompareClock, WaitsOfThreadsDivideNothing) {
   // A virtual machine varies this much by itself. Slower and faster must exceed 25 %; same stays same.
-  const LoadedResult base = run_of(100, 1, 1, 1, 1);
+  const Record base = run_of(100, 1, 1, 1, 1);
   EXPECT_EQ(one_compared(base, run_of(130, 1, 1, 4, 2)).change, Change::kSlower);
   EXPECT_EQ(one_compared(base, run_of(120, 1, 1, 4, 2)).change, Change::kInconclusive);
   EXPECT_EQ(one_compared(base, run_of(70, 1, 1, 4, 2)).change, Change::kFaster);
@@ -112,7 +112,7 @@ TEST(CompareClock, WaitsOfThreadsDivideNothing) {
 }
 
 TEST(CompareClock, DirectionsThatDisagreeDecideNothing) {
-  const LoadedResult base = run_of(100, 1, 1, 1, 1);
+  const Record base = run_of(100, 1, 1, 1, 1);
   const CompareRow row = one_compared(base, run_of(90, 0.8, 0.8, 1, 2));
   EXPECT_EQ(row.change, Change::kInconclusive);
   EXPECT_THAT(row.note,
@@ -162,8 +162,8 @@ CompareRow in_turns(double times, const std::vector<double>& base_load, const st
   const auto side = [](double us, const std::vector<double>& by, double cores, uint64_t seed) {
     ResultSet set;
     for (const double l : by) {
-      LoadedResult r = run_of(us * l, l > 1 ? cores : 1, 1, 1, ++seed);
-      r.disturbed = l > 1 ? 40 : 0;
+      Record r = run_of(us * l, l > 1 ? cores : 1, 1, 1, ++seed);
+      r.time->disturbed = l > 1 ? 40 : 0;
       if (set.results.empty()) {
         set = set_of({r});
       } else {

@@ -19,17 +19,17 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-LoadedResult few(std::vector<double> samples, double median, double lo, double hi) {
-  LoadedResult r = sampled("a", 1, 0, 1, 1);
-  r.samples_us = std::move(samples);
-  r.median_us = median;
-  r.lo_us = lo;
-  r.hi_us = hi;
+Record few(std::vector<double> samples, double median, double lo, double hi) {
+  Record r = sampled("a", 1, 0, 1, 1);
+  r.time->samples_us = std::move(samples);
+  r.time->median_us = median;
+  r.time->lo_us = lo;
+  r.time->hi_us = hi;
   return r;
 }
 
 TEST(Compare, Verdicts) {
-  const LoadedResult base = sampled("a", 100, 0.01, 30, 1);
+  const Record base = sampled("a", 100, 0.01, 30, 1);
   EXPECT_EQ(one(base, base).change, Change::kSame);
   EXPECT_EQ(one(base, base).ratio, 1.0);
   EXPECT_EQ(one(base, sampled("a", 100, 0.01, 30, 2)).change, Change::kSame);
@@ -47,7 +47,7 @@ TEST(Compare, Verdicts) {
   EXPECT_TRUE(other_edge.not_slower) << "same or faster";
   EXPECT_EQ(other_edge.note,
             "the change lies about at the 2 % looked for, and is known to +/- 0.64 %; not slower");
-  const LoadedResult wild = sampled("a", 100, 0.5, 12, 1);
+  const Record wild = sampled("a", 100, 0.5, 12, 1);
   EXPECT_EQ(one(wild, wild).change, Change::kSame) << "a file against itself, however noisy";
   const CompareRow noisy = one(sampled("a", 100, 0.3, 12, 1), sampled("a", 130, 0.3, 12, 2));
   EXPECT_EQ(noisy.change, Change::kInconclusive);
@@ -58,7 +58,7 @@ TEST(Compare, Verdicts) {
 }
 
 TEST(Compare, MinimumEffectIsOfTheCaseWhereGiven) {
-  const LoadedResult base = sampled("a", 100, 0.01, 100, 1), fresh = sampled("a", 105, 0.01, 100, 2);
+  const Record base = sampled("a", 100, 0.01, 100, 1), fresh = sampled("a", 105, 0.01, 100, 2);
   CompareOptions options;
   options.min_effect = 0.1;
   EXPECT_EQ(one(base, fresh, options).change, Change::kSame);
@@ -87,10 +87,9 @@ TEST(Compare, FewSamples) {
 }
 
 TEST(Compare, ATimeThatIsNotUsableDecidesNothing) {
-  const LoadedResult base =
-      few({9000, 9100, 9200, 9300, 9400, 9500, 9600, 9700, 9800, 9900}, 9450, 9100, 9800);
+  const Record base = few({9000, 9100, 9200, 9300, 9400, 9500, 9600, 9700, 9800, 9900}, 9450, 9100, 9800);
   // Three of ten samples waited for a core: the midmean is far above the median.
-  LoadedResult fresh =
+  Record fresh =
       few({13000, 13100, 13150, 13180, 13190, 13200, 13300, 4.4e6, 4.6e6, 4.7e6}, 13195, 13100, 4.6e6);
   const CompareResult r = compare_results(set_of({base}), set_of({fresh}), {});
   const CompareRow& row = r.rows.at(0);
@@ -109,7 +108,7 @@ TEST(Compare, ATimeThatIsNotUsableDecidesNothing) {
   // Samples far below the median.
   fresh = few({10, 10, 10, 95, 99, 101, 102, 103, 104, 105}, 100, 10, 105);
   EXPECT_THAT(one(base, fresh).note, HasSubstr("+/- 90 % only: 3 of 10 samples took 10.00 us or less"));
-  fresh.lo_us = 51;
+  fresh.time->lo_us = 51;
   EXPECT_EQ(one(base, fresh).change, Change::kFaster);
 }
 
@@ -136,7 +135,7 @@ TEST(Compare, TimesInStepsAreSaidWhereTheMediansShowMoreOfAChange) {
 }
 
 TEST(Compare, WhatCannotBeCompared) {
-  const LoadedResult good = sampled("a", 100, 0.01, 30, 1);
+  const Record good = sampled("a", 100, 0.01, 30, 1);
   EXPECT_EQ(one(good, with_status("a", Status::kFail)).change, Change::kIncorrect);
   EXPECT_EQ(one(good, with_status("a", Status::kFail)).note, "NEW: fail: because");
   EXPECT_EQ(one(good, with_status("a", Status::kUndecided)).change, Change::kIncorrect);
@@ -190,7 +189,7 @@ TEST(Compare, MatchesKernelsByIdAloneWhenAsked) {
 
 TEST(Compare, MatchesDevicesWhereOneCaseRanOnSeveral) {
   const auto on = [](const char* device, double us) {
-    LoadedResult r = sampled("a", us, 0.001, 30, 1);
+    Record r = sampled("a", us, 0.001, 30, 1);
     r.device = device;
     return r;
   };
@@ -202,14 +201,14 @@ TEST(Compare, MatchesDevicesWhereOneCaseRanOnSeveral) {
 }
 
 TEST(Compare, AsShareOfTheSpeedOfLight) {
-  LoadedResult base = sampled("a", 100, 0.005, 30, 1), fresh = sampled("a", 200, 0.005, 30, 1);
+  Record base = sampled("a", 100, 0.005, 30, 1), fresh = sampled("a", 200, 0.005, 30, 1);
   CompareOptions options;
   options.as_sol = true;
   EXPECT_EQ(one(base, fresh, options).change, Change::kInconclusive) << "no %SOL";
-  base.sol = 0.6;
-  fresh.sol = 0.6;
+  base.roofline.emplace().sol = 0.6;
+  fresh.roofline.emplace().sol = 0.6;
   EXPECT_EQ(one(base, fresh, options).change, Change::kSame) << "a device half as fast, used as well";
-  fresh.sol = 0.5;
+  fresh.roofline->sol = 0.5;
   EXPECT_NEAR(*one(base, fresh, options).ratio, 1.2, 1e-9);
 }
 
@@ -229,7 +228,7 @@ TEST(Compare, BenjaminiHochberg) {
 
 TEST(Compare, ManyCasesTakeMoreEvidenceButAClearOneIsStillFound) {
   // Significant alone, but not among 200 cases that did not change.
-  std::vector<LoadedResult> base = {few({}, 100, 99.5, 100.5)}, fresh = {few({}, 103.2, 102.7, 103.7)};
+  std::vector<Record> base = {few({}, 100, 99.5, 100.5)}, fresh = {few({}, 103.2, 102.7, 103.7)};
   EXPECT_EQ(one(base[0], fresh[0]).change, Change::kSlower);
   for (int i = 0; i < 200; ++i) {
     base.push_back(sampled("n" + std::to_string(i), 100, 0.01, 30, 10 + i));
@@ -245,10 +244,10 @@ TEST(Compare, ManyCasesTakeMoreEvidenceButAClearOneIsStillFound) {
 }
 
 TEST(Compare, SeedsMakeItRepeatable) {
-  const LoadedResult base = sampled("a", 100, 0.05, 20, 1), fresh = sampled("a", 103, 0.05, 20, 2);
+  const Record base = sampled("a", 100, 0.05, 20, 1), fresh = sampled("a", 103, 0.05, 20, 2);
   EXPECT_EQ(one(base, fresh).lo, one(base, fresh).lo);
-  const RatioTest x = bootstrap_ratio(base.samples_us, fresh.samples_us, 0.02, 1);
-  const RatioTest y = bootstrap_ratio(base.samples_us, fresh.samples_us, 0.02, 2);
+  const RatioTest x = bootstrap_ratio(base.time->samples_us, fresh.time->samples_us, 0.02, 1);
+  const RatioTest y = bootstrap_ratio(base.time->samples_us, fresh.time->samples_us, 0.02, 2);
   EXPECT_NE(x.lo, y.lo);
   EXPECT_NEAR(x.lo, y.lo, 0.01);
 }
@@ -258,8 +257,8 @@ TEST(Compare, IntervalCoversTheTruth) {
   int covered = 0;
   constexpr int kPairs = 400;
   for (int i = 0; i < kPairs; ++i) {
-    const LoadedResult a = sampled("a", 100, 0.02, 30, 2 * i), b = sampled("a", 100, 0.02, 30, 2 * i + 1);
-    const RatioTest t = bootstrap_ratio(a.samples_us, b.samples_us, 0.02, i);
+    const Record a = sampled("a", 100, 0.02, 30, 2 * i), b = sampled("a", 100, 0.02, 30, 2 * i + 1);
+    const RatioTest t = bootstrap_ratio(a.time->samples_us, b.time->samples_us, 0.02, i);
     covered += t.lo <= 1 && 1 <= t.hi;
   }
   const double share = static_cast<double>(covered) / kPairs;
@@ -274,7 +273,7 @@ TEST(Compare, FalseAlarmsOfEqualPairs) {
   for (const double noise : {0.005, 0.02, 0.1}) {
     for (const int n : {5, 10, 30}) {
       int alone = 0;
-      std::vector<LoadedResult> base, fresh;
+      std::vector<Record> base, fresh;
       for (int i = 0; i < kPairs; ++i) {
         const std::string id = "c" + std::to_string(i);
         base.push_back(sampled(id, 100, noise, n, 2 * i));
@@ -331,28 +330,27 @@ TEST(Compare, Mismatches) {
   b.context.device_model = "H200";
   a.context.build_type = "Release";
   b.context.build_type = "Debug";
-  b.results[0].cache = "hot";
+  b.results[0].time->cache = CacheMode::kHot;
   EXPECT_THAT(context_mismatches(a, b), ElementsAre("device: 'H100' in BASE, 'H200' in NEW",
                                                     "build type: 'Release' in BASE, 'Debug' in NEW",
                                                     "cache state (--cache): 'cold' in BASE, 'hot' in NEW"));
   // Checks are compared by case, because a part of a sweep may be verified otherwise than the rest.
   a = set_of({sampled("a", 1, 0.01, 9, 1), sampled("b", 1, 0.01, 9, 1)});
   b = set_of({sampled("b", 1, 0.01, 9, 1), sampled("c", 1, 0.01, 9, 1)});
-  a.results[0].check = "full";
-  a.results[1].check = b.results[0].check = "sampled";
-  b.results[1].check = "off";
+  a.results[0].check.emplace().method = "full";
+  a.results[1].check.emplace().method = "sampled";
+  b.results[0].check = a.results[1].check;
   EXPECT_THAT(context_mismatches(a, b), SizeIs(0));
-  b.results[0].check = "off";
+  b.results[0].check.reset();
   EXPECT_THAT(context_mismatches(a, b),
               ElementsAre(HasSubstr("check: 'sampled' in BASE, 'off' in NEW (--check)")));
-  b.results[0].median_us.reset();
+  b.results[0].time.reset();
   EXPECT_THAT(context_mismatches(a, b), SizeIs(0)) << "no times, nothing to disturb";
 }
 
 TEST(Compare, RefusedOnBothSidesAsExpectedIsTheSame) {
-  LoadedResult refused = with_status("a", Status::kPass);
-  refused.check = "refusal";
-  refused.median_us.reset();
+  Record refused = with_status("a", Status::kPass);
+  refused.check.emplace().method = "refusal";
   EXPECT_EQ(one(refused, refused).change, Change::kSame);
   EXPECT_EQ(one(refused, with_status("a", Status::kFail)).change, Change::kIncorrect);
   const CompareResult both = compare_results(set_of({refused}), set_of({refused}), {});

@@ -7,8 +7,7 @@
 namespace attnbench::test {
 
 /// Compares one case with another one.
-inline CompareRow one(const LoadedResult& base, const LoadedResult& fresh,
-                      const CompareOptions& options = {}) {
+inline CompareRow one(const Record& base, const Record& fresh, const CompareOptions& options = {}) {
   return compare_results(set_of({base}), set_of({fresh}), options).rows.at(0);
 }
 

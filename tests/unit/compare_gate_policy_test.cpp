@@ -29,8 +29,8 @@ TEST(GatePolicy, RunsPoolAndTheWorstExitCodeStays) {
   add_run(side, 4, set_of({sampled("a", 100, 0.01, 10, 3)}));
   EXPECT_EQ(side.runs, 3);
   EXPECT_EQ(side.exit_code, 3);
-  EXPECT_EQ(side.results.results.at(0).samples_us.size(), 30u);
-  EXPECT_EQ(side.results.results.at(0).runs, 3);
+  EXPECT_EQ(side.results.results.at(0).samples_us().size(), 30u);
+  EXPECT_EQ(side.results.results.at(0).time->runs, 3);
   add_run(side, 139, {});
   EXPECT_EQ(side.exit_code, 5) << "a signal is a crash";
   EXPECT_TRUE(run_is_broken(side.exit_code));
@@ -438,8 +438,8 @@ TEST(GatePolicy, WithoutTimesABaselineKeepsWhatWasRight) {
   ResultSet set = set_of({sampled("a", 100, 0.01, 10, 1)});
   drop_times(set);
   EXPECT_EQ(set.results.at(0).status, Status::kPass);
-  EXPECT_FALSE(set.results.at(0).median_us);
-  EXPECT_TRUE(set.results.at(0).samples_us.empty());
+  EXPECT_FALSE(set.results.at(0).median_us());
+  EXPECT_TRUE(set.results.at(0).samples_us().empty());
 }
 
 }  // namespace

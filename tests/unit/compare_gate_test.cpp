@@ -27,9 +27,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-LoadedResult at_clock(double us, double mhz, uint64_t seed) {
-  LoadedResult r = sampled("a", us, 0.002, 40, seed);
-  r.sm_mhz = mhz;
+Record at_clock(double us, double mhz, uint64_t seed) {
+  Record r = sampled("a", us, 0.002, 40, seed);
+  r.time->clocks.sm_mhz = mhz;
   return r;
 }
 
@@ -44,32 +44,32 @@ TEST(CompareGate, ASlowerClockIsNoSlowerKernel) {
       << "nor is a faster clock a faster kernel";
   EXPECT_EQ(one(at_clock(100, 1980, 1), at_clock(100, 1868, 2)).change, Change::kSame)
       << "bound by memory: fewer cycles are no gain";
-  LoadedResult unknown = at_clock(106, 1868, 2);
-  unknown.sm_mhz.reset();
+  Record unknown = at_clock(106, 1868, 2);
+  unknown.time->clocks.sm_mhz.reset();
   EXPECT_EQ(one(at_clock(100, 1980, 1), unknown).change, Change::kSlower);
 }
 
 TEST(CompareGate, ThrottledCasesAreMarkedNotDropped) {
-  LoadedResult fresh = sampled("a", 110, 0.002, 40, 2);
-  fresh.throttled = true;
+  Record fresh = sampled("a", 110, 0.002, 40, 2);
+  fresh.time->clocks.throttle = {"sw_power_cap"};
   const CompareRow row = one(sampled("a", 100, 0.002, 40, 1), fresh);
   EXPECT_EQ(row.change, Change::kSlower);
   EXPECT_EQ(row.note, "throttled in NEW");
 }
 
 TEST(CompareGate, TwoSpeedsAreSaid) {
-  LoadedResult fresh = sampled("a", 100, 0.002, 40, 2);
-  for (std::size_t i = 0; i < 30; ++i) fresh.samples_us[i] *= 1.1;
-  const LoadedResult base = sampled("a", 100, 0.002, 40, 1);
+  Record fresh = sampled("a", 100, 0.002, 40, 2);
+  for (std::size_t i = 0; i < 30; ++i) fresh.time->samples_us[i] *= 1.1;
+  const Record base = sampled("a", 100, 0.002, 40, 1);
   EXPECT_THAT(one(base, fresh).note,
               AllOf(HasSubstr("two speeds in NEW: "), HasSubstr(" us in 25 % of the samples, ")));
-  fresh.runs = 2;
+  fresh.time->runs = 2;
   EXPECT_THAT(one(base, fresh).note, Not(HasSubstr("two speeds")))
       << "of pooled runs each may have its own speed";
 }
 
 TEST(CompareGate, NoiseBetweenRunsWidensTheInterval) {
-  const LoadedResult base = sampled("a", 100, 0.002, 40, 1), fresh = sampled("a", 104, 0.002, 40, 2);
+  const Record base = sampled("a", 100, 0.002, 40, 1), fresh = sampled("a", 104, 0.002, 40, 2);
   ASSERT_EQ(one(base, fresh).change, Change::kSlower);
   CompareOptions options;
   options.noise_of["a/k"] = {0.03, 10};
@@ -103,9 +103,9 @@ TEST(CompareGate, CalibrationKeepsFalseAlarmsDown) {
   calibrated.noise_of["a/k"] = {kBetweenRuns, 10};
   int plain = 0, kept = 0, caught = 0;
   for (int i = 0; i < kPairs; ++i) {
-    const LoadedResult base = sampled("a", 100 * std::exp(shift(rng)), 0.005, 30, 3 * i);
+    const Record base = sampled("a", 100 * std::exp(shift(rng)), 0.005, 30, 3 * i);
     const double us = 100 * std::exp(shift(rng));
-    const LoadedResult equal = sampled("a", us, 0.005, 30, 3 * i + 1);
+    const Record equal = sampled("a", us, 0.005, 30, 3 * i + 1);
     plain += one(base, equal).change == Change::kSlower;
     kept += one(base, equal, calibrated).change == Change::kSlower;
     caught += one(base, sampled("a", 1.2 * us, 0.005, 30, 3 * i + 2), calibrated).change == Change::kSlower;
@@ -125,7 +125,7 @@ TEST(CompareGate, RunsThatDisagreeDecideNothing) {
       pool_runs(set, set_of({sampled("a", us[i], 0.002, 40, 2 + i)}));
     return set;
   };
-  const LoadedResult base = sampled("a", 100, 0.002, 40, 1);
+  const Record base = sampled("a", 100, 0.002, 40, 1);
   const auto verdict = [&](std::vector<double> us) {
     return compare_results(set_of({base}), new_side(std::move(us)), {}).rows.at(0);
   };
@@ -168,8 +168,7 @@ TEST(CompareGate, WhatEqualRunsDoNotTellIsInconclusiveAndSaid) {
 TEST(CompareGate, TheCalibrationOfEitherKernelCounts) {
   CompareOptions options;
   options.match = Match::kId;
-  const LoadedResult old = sampled("a", 100, 0.002, 40, 1, "old"),
-                     fresh = sampled("a", 104, 0.002, 40, 2, "fresh");
+  const Record old = sampled("a", 100, 0.002, 40, 1, "old"), fresh = sampled("a", 104, 0.002, 40, 2, "fresh");
   EXPECT_EQ(one(old, fresh, options).change, Change::kSlower);
   for (const char* calibrated : {"a/old", "a/fresh"}) {
     options.noise_of = {{calibrated, {0.03, 10}}};
@@ -181,7 +180,7 @@ TEST(CompareGate, TheCalibrationOfEitherKernelCounts) {
 
 TEST(CompareGate, TwoTicksOfTheTimerAreNoDifference) {
   const auto all = [](double us) {
-    LoadedResult r = sampled("a", us, 1e-9, 40, 1);
+    Record r = sampled("a", us, 1e-9, 40, 1);
     return r;
   };
   const CompareRow tick = one(all(1.216), all(1.248));
@@ -189,7 +188,7 @@ TEST(CompareGate, TwoTicksOfTheTimerAreNoDifference) {
   EXPECT_EQ(tick.note, "same within 5.3 %: two ticks of the timer");
   EXPECT_EQ(one(all(1.216), all(1.312)).change, Change::kSlower) << "three";
   EXPECT_EQ(one(all(5), all(5.15)).change, Change::kSlower) << "2 % are more than two ticks";
-  LoadedResult base = all(1.216), fresh = all(1.248);
+  Record base = all(1.216), fresh = all(1.248);
   base.device = fresh.device = "cpu";
   EXPECT_EQ(one(base, fresh).change, Change::kSlower) << "another timer";
 }
@@ -200,20 +199,20 @@ TEST(CompareGate, TwoTicksOfTheTimerAreNoDifference) {
 ResultSet stepped_run(int cases, double slower, double between_runs, std::mt19937_64& rng) {
   std::normal_distribution<double> shift(0, between_runs), tick(0, 0.02);
   std::discrete_distribution<int> step({14, 45, 32, 9});
-  std::vector<LoadedResult> out;
+  std::vector<Record> out;
   for (int c = 0; c < cases; ++c) {
-    LoadedResult r = sampled("c" + std::to_string(c), 1, 0, 1, 1);
-    r.samples_us.clear();
+    Record r = sampled("c" + std::to_string(c), 1, 0, 1, 1);
+    r.time->samples_us.clear();
     const double state = c == 0 && rng() % 2 == 0 ? 1.08 : 1;
     const double scale = (1 + slower) * state * std::exp(shift(rng));
     for (int i = 0; i < 300; ++i) {
       const double us = (4.75 + 0.4 * c + 0.17 * step(rng) + tick(rng) + (i % 4 == 3 ? 0.8 : 0)) * scale;
-      r.samples_us.push_back(kEventTickUs * std::round(us / kEventTickUs));
+      r.time->samples_us.push_back(kEventTickUs * std::round(us / kEventTickUs));
     }
-    const MedianInterval m = median_interval(r.samples_us);
-    r.median_us = m.median;
-    r.lo_us = m.lo;
-    r.hi_us = m.hi;
+    const MedianInterval m = median_interval(r.time->samples_us);
+    r.time->median_us = m.median;
+    r.time->lo_us = m.lo;
+    r.time->hi_us = m.hi;
     out.push_back(std::move(r));
   }
   return set_of(std::move(out));
@@ -329,16 +328,16 @@ TEST(CompareGate, NoiseFilesComeBack) {
 TEST(CompareGate, RunsArePooled) {
   ResultSet set =
       set_of({sampled("a", 100, 0.01, 10, 1), sampled("b", 100, 0.01, 10, 2), sampled("c", 1, 0.01, 9, 3)});
-  LoadedResult wrong = with_status("b", Status::kFail);
+  Record wrong = with_status("b", Status::kFail);
   wrong.device = "cuda:0";
   pool_runs(set, set_of({sampled("a", 110, 0.01, 20, 4), wrong, sampled("d", 5, 0.01, 9, 5)}));
   ASSERT_EQ(set.results.size(), 4u);
-  EXPECT_EQ(set.results[0].samples_us.size(), 30u);
-  EXPECT_EQ(set.results[0].runs, 2);
-  EXPECT_NEAR(*set.results[0].median_us, 109, 2);
+  EXPECT_EQ(set.results[0].time->samples_us.size(), 30u);
+  EXPECT_EQ(set.results[0].time->runs, 2);
+  EXPECT_NEAR(set.results[0].time->median_us, 109, 2);
   EXPECT_EQ(set.results[1].status, Status::kFail) << "wrong once is wrong";
-  EXPECT_EQ(set.results[2].runs, 1);
-  EXPECT_EQ(set.results[3].id, "d");
+  EXPECT_EQ(set.results[2].time->runs, 1);
+  EXPECT_EQ(set.results[3].item.id, "d");
   pool_runs(set, set_of({sampled("b", 100, 0.01, 10, 2)}));
   EXPECT_EQ(set.results[1].status, Status::kFail) << "and stays it";
 }
@@ -356,8 +355,8 @@ TEST(CompareGate, NewCasesMayBeAllowedAlone) {
 }
 
 TEST(CompareGate, PlainGoogleBenchmarkPairsWithOursByName) {
-  LoadedResult ours = sampled("a", 100, 0.002, 30, 1), plain = sampled("a", 100, 0.002, 30, 2);
-  plain.id = plain.name = "a/k";
+  Record ours = sampled("a", 100, 0.002, 30, 1), plain = sampled("a", 100, 0.002, 30, 2);
+  plain.item.id = "a/k";
   plain.kernel = plain.device = "";
   EXPECT_EQ(one(ours, plain).change, Change::kSame);
   EXPECT_EQ(one(plain, ours).change, Change::kSame);

@@ -26,16 +26,16 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 /// A run of a kernel of `us` on a machine whose cores and memory take this many times as long as at best.
-LoadedResult on_machine(double us, double cores, double memory, uint64_t seed) {
-  LoadedResult r = sampled("a", us, 0.002, 40, seed);
+Record on_machine(double us, double cores, double memory, uint64_t seed) {
+  Record r = sampled("a", us, 0.002, 40, seed);
   r.device = "cpu";
-  r.cores_us = 20 * cores;
-  r.memory_us = 800 * memory;
+  r.time->cores_us = 20 * cores;
+  r.time->memory_us = 800 * memory;
   return r;
 }
 
 TEST(ComparePace, ASlowerMachineIsNoSlowerKernel) {
-  const LoadedResult base = on_machine(100, 1, 1, 1);
+  const Record base = on_machine(100, 1, 1, 1);
   const CompareRow drifted = one(base, on_machine(106, 1.06, 1.06, 2));
   EXPECT_EQ(drifted.change, Change::kSame);
   EXPECT_NEAR(*drifted.ratio, 1, 0.002);
@@ -45,15 +45,15 @@ TEST(ComparePace, ASlowerMachineIsNoSlowerKernel) {
       << "slower than the machine is";
   EXPECT_EQ(one(base, on_machine(100, 0.94, 0.94, 2)).change, Change::kSlower)
       << "a faster machine hides nothing";
-  LoadedResult unknown = on_machine(106, 1, 1, 2);
-  unknown.cores_us = 0;
+  Record unknown = on_machine(106, 1, 1, 2);
+  unknown.time->cores_us = 0;
   const CompareRow plain = one(on_machine(100, 1.06, 1, 1), unknown);
   EXPECT_EQ(plain.change, Change::kSlower) << "where one side does not tell, microseconds are compared";
   EXPECT_NEAR(*plain.ratio, 1.06, 0.002);
 }
 
 TEST(ComparePace, AMovedProbeHidesNoChangeThatIsFarLarger) {
-  const LoadedResult base = on_machine(12, 2.3, 1, 1);
+  const Record base = on_machine(12, 2.3, 1, 1);
   EXPECT_EQ(one(base, on_machine(60, 1, 1, 2)).change, Change::kInconclusive) << "5 times";
   EXPECT_EQ(one(base, on_machine(12 * 8, 1, 1, 2)).change, Change::kInconclusive) << "8 times, the probe 2.3";
   EXPECT_EQ(one(base, on_machine(12 * 11, 1, 1, 2)).change, Change::kSlower);
@@ -62,9 +62,9 @@ TEST(ComparePace, AMovedProbeHidesNoChangeThatIsFarLarger) {
 }
 
 /// A kernel that takes 100 us if threads wait 2 us for each other, and 120 us if they wait 7 us.
-LoadedResult with_handover(double us, double handover_us, uint64_t seed) {
-  LoadedResult r = on_machine(us, 1, 1, seed);
-  r.handover_us = handover_us;
+Record with_handover(double us, double handover_us, uint64_t seed) {
+  Record r = on_machine(us, 1, 1, seed);
+  r.time->handover_us = handover_us;
   return r;
 }
 
@@ -84,19 +84,19 @@ TEST(ComparePace, OnlyRunsWithCoresAsFarApartAreCompared) {
   EXPECT_EQ(against(120, 2).change, Change::kSlower);
   EXPECT_EQ(against(126, 7).change, Change::kSlower);
   EXPECT_EQ(against(114, 7).change, Change::kFaster);
-  LoadedResult b = base.results[0], f = with_handover(120, 7, 5);
+  Record b = base.results[0], f = with_handover(120, 7, 5);
   EXPECT_EQ(keep_like_runs(b, f), LikeRuns::kAlike);
-  EXPECT_EQ(b.runs, 3);
-  EXPECT_EQ(b.samples_us.size(), 120u);
-  for (const double us : b.samples_us) EXPECT_NEAR(us, 120, 2) << "each run keeps its own samples";
+  EXPECT_EQ(b.time->runs, 3);
+  EXPECT_EQ(b.time->samples_us.size(), 120u);
+  for (const double us : b.time->samples_us) EXPECT_NEAR(us, 120, 2) << "each run keeps its own samples";
   f = with_handover(120, 0, 5);
   b = base.results[0];
   EXPECT_EQ(keep_like_runs(b, f), LikeRuns::kUnknown);
-  EXPECT_EQ(b.runs, 7) << "a side that does not tell leaves all";
+  EXPECT_EQ(b.time->runs, 7) << "a side that does not tell leaves all";
 }
 
 TEST(ComparePace, CoresThatNoRunHadTellLittle) {
-  const LoadedResult base = with_handover(100, 2, 1);
+  const Record base = with_handover(100, 2, 1);
   const CompareRow row = one(base, with_handover(122, 3.5, 2));
   EXPECT_EQ(row.change, Change::kInconclusive);
   EXPECT_THAT(row.note, AllOf(HasSubstr("slower (+2"), HasSubstr("cores as far apart")));
@@ -113,8 +113,8 @@ TEST(ComparePace, RunsOfOneSideCountAsOne) {
     ResultSet set;
     for (int i = 0; i < 10; ++i) {
       // Runs differ by 1 % (standard deviation).
-      LoadedResult r = on_machine(us * std::exp(0.01 / 3 * (i - 4.5)), 1, 1, static_cast<unsigned>(us) + i);
-      if (!probed) r.cores_us = r.memory_us = 0;
+      Record r = on_machine(us * std::exp(0.01 / 3 * (i - 4.5)), 1, 1, static_cast<unsigned>(us) + i);
+      if (!probed) r.time->cores_us = r.time->memory_us = 0;
       const ResultSet one_run = set_of({r});
       if (i == 0) {
         set = one_run;
@@ -138,7 +138,7 @@ TEST(ComparePace, RunsOfOneSideCountAsOne) {
 }
 
 TEST(ComparePace, SlowerMemoryIsNoSlowerKernel) {
-  const LoadedResult base = on_machine(100, 1, 1, 1);
+  const Record base = on_machine(100, 1, 1, 1);
   const CompareRow row = one(base, on_machine(110, 1, 1.12, 2));
   EXPECT_EQ(row.change, Change::kInconclusive);
   EXPECT_THAT(row.note,
@@ -150,34 +150,34 @@ TEST(ComparePace, SlowerMemoryIsNoSlowerKernel) {
   EXPECT_EQ(one(base, on_machine(90, 1, 0.88, 2)).change, Change::kInconclusive)
       << "nor is faster memory a faster kernel";
   EXPECT_EQ(one(base, on_machine(100, 1, 1.12, 2)).change, Change::kSame);
-  LoadedResult hot = on_machine(110, 1, 0, 2);
+  Record hot = on_machine(110, 1, 0, 2);
   EXPECT_EQ(one(base, hot).change, Change::kSlower) << "memory was not read beside it";
 }
 
 TEST(ComparePace, CoresThatOthersTookTellNothing) {
-  LoadedResult fresh = on_machine(110, 1, 1, 2);
-  fresh.disturbed = 20;
+  Record fresh = on_machine(110, 1, 1, 2);
+  fresh.time->disturbed = 20;
   EXPECT_EQ(one(on_machine(100, 1, 1, 1), fresh).change, Change::kSlower);
-  fresh.disturbed = 21;
+  fresh.time->disturbed = 21;
   const CompareRow row = one(on_machine(100, 1, 1, 1), fresh);
   EXPECT_EQ(row.change, Change::kInconclusive);
   EXPECT_EQ(
       row.note,
       "slower, but others took the cores during 21 of 40 samples in NEW: only a change by a factor of over 1000 (its whole "
       "interval) could be told");
-  LoadedResult slow = on_machine(1000, 1, 1, 3);
-  slow.disturbed = 40;
-  LoadedResult base = on_machine(100, 1, 1, 1);
+  Record slow = on_machine(1000, 1, 1, 3);
+  slow.time->disturbed = 40;
+  Record base = on_machine(100, 1, 1, 1);
   EXPECT_EQ(one(base, slow).change, Change::kInconclusive)
       << "sharing makes any difference to a quiet machine";
-  LoadedResult turns = on_machine(50000, 1, 1, 4);
-  turns.disturbed = 40;
+  Record turns = on_machine(50000, 1, 1, 4);
+  turns.time->disturbed = 40;
   EXPECT_EQ(one(base, turns).change, Change::kSlower) << "the probes beside long samples did not wait";
   turns = on_machine(50000, 0, 0, 4);
-  turns.disturbed = 40;
+  turns.time->disturbed = 40;
   EXPECT_EQ(one(base, turns).change, Change::kInconclusive)
       << "without probes, a short sample may have waited for many turns";
-  base.disturbed = 40;
+  base.time->disturbed = 40;
   EXPECT_EQ(one(base, slow).change, Change::kSlower) << "by more than sharing on both sides makes it";
   EXPECT_EQ(one(base, on_machine(90, 1, 1, 2)).change, Change::kInconclusive) << "nor faster";
 }
@@ -189,9 +189,9 @@ TEST(ComparePace, EachRunIsHeldAgainstItsOwnProbe) {
     pool_runs(fresh, set_of({on_machine(100 * pace, pace, 1, 4)}));
   }
   pool_runs(fresh, set_of({on_machine(130, 1.3, 1, 5)}));
-  EXPECT_EQ(fresh.results[0].per_run.size(), 5u);
+  EXPECT_EQ(fresh.results[0].time->of_runs.size(), 5u);
   EXPECT_EQ(compare_results(base, fresh, {}).rows[0].change, Change::kSame) << "they agree, probe by probe";
-  for (LoadedRun& run : fresh.results[0].per_run) run.cores_us = 20;
+  for (RunTimes& run : fresh.results[0].time->of_runs) run.cores_us = 20;
   EXPECT_EQ(compare_results(base, fresh, {}).rows[0].change, Change::kInconclusive) << "without, they differ";
   const auto calibrated =
       noise_between(std::vector{set_of({on_machine(100, 1, 1, 1)}), set_of({on_machine(110, 1.1, 1, 1)})});
@@ -212,7 +212,7 @@ TEST(ComparePace, PooledFilesKeepWhatEachRunTold) {
   const std::string a = file("pace_a.json", 100, 20), b = file("pace_b.json", 110, 22),
                     c = file("pace_c.json", 100, 20);
   const ResultSet pooled = parse_results(dump_json(pool_result_files({a, b, c})), "x.json");
-  const std::vector<LoadedRun> runs = runs_of(pooled.results.at(0));
+  const std::vector<RunTimes> runs = runs_of(pooled.results.at(0));
   ASSERT_EQ(runs.size(), 3u);
   EXPECT_EQ(runs[1].cores_us, 22);
   EXPECT_EQ(runs[1].memory_us, 220);
@@ -224,8 +224,8 @@ TEST(ComparePace, PooledFilesKeepWhatEachRunTold) {
   ASSERT_TRUE(pace);
   EXPECT_NEAR(pace->cores, 22 / std::cbrt(20. * 22 * 20), 1e-12);
   EXPECT_NEAR(paced_samples(pooled.results[0])[6], paced_samples(single.results[0])[0], 1e-12);
-  LoadedResult torn = pooled.results[0];
-  torn.samples_us.pop_back();
+  Record torn = pooled.results[0];
+  torn.time->samples_us.pop_back();
   EXPECT_FALSE(pace_between(torn, single.results[0])) << "samples that belong to no run";
   for (const std::string& path : {a, b, c}) std::remove(path.c_str());
 }

@@ -49,7 +49,7 @@ TEST(CaseFacts, TellPhasesAndLines) {
   EXPECT_EQ(step.phase, "mixed");
   EXPECT_FALSE(step.uniform);
   EXPECT_EQ(facts("a/16seqs-q9-s9-0badcafe/peaked", std::vector<SeqLen>(16, {17, 17})).setting, "a/peaked");
-  LoadedResult plain;
+  Record plain;
   EXPECT_FALSE(facts_of(plain).has_value());
 }
 

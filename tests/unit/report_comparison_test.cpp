@@ -31,7 +31,7 @@ TEST(ReportComparison, CasesThatNobodyTimedHaveNoRow) {
     write_compare_markdown(markdown, r);
     return std::pair{text.str(), markdown.str()};
   };
-  const LoadedResult a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
+  const Record a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
   const auto [text, markdown] = texts(set_of({a, b}), set_of({a, b}));
   EXPECT_EQ(text,
             "0 slower, 0 inconclusive, 0 same, 0 faster, 2 not compared\n2 cases that neither side timed "
@@ -54,8 +54,8 @@ TEST(ReportComparison, LongTimesAreInMillisecondsInAnnotationsAndJunit) {
 }
 
 TEST(ReportComparison, TheCluesOfAWrongResultAreEverywhere) {
-  LoadedResult wrong = with_status("a", Status::kFail);
-  wrong.clues = {"4 of 8 rows looked at are wrong", "looks like: no mask"};
+  Record wrong = with_status("a", Status::kFail);
+  wrong.check.emplace().clues = {"4 of 8 rows looked at are wrong", "looks like: no mask"};
   const CompareResult r = compare_results(set_of({with_status("a", Status::kPass)}), set_of({wrong}), {});
   std::ostringstream text, markdown, json, junit, github;
   print_compare(text, r, {});
@@ -175,9 +175,9 @@ TEST(ReportComparison, SidesWithoutACommonCaseAreSaid) {
     print_compare(text, compare_results(base, fresh, {}), {});
     return text.str();
   };
-  const LoadedResult a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
+  const Record a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
   EXPECT_THAT(text_of(set_of({a}), set_of({b})), HasSubstr("no case is on both sides"));
-  LoadedResult other = a;
+  Record other = a;
   other.kernel = "other";
   EXPECT_THAT(text_of(set_of({a}), set_of({other})), HasSubstr("--match case compares different kernels"));
   EXPECT_THAT(text_of(set_of({a, b}), set_of({b})), Not(HasSubstr("no case is on both sides")));
@@ -186,10 +186,10 @@ TEST(ReportComparison, SidesWithoutACommonCaseAreSaid) {
 
 TEST(ReportComparison, CasesOfOneSideAloneAreCountedBySweep) {
   const auto missing = [](int cases, int other) {
-    std::vector<LoadedResult> base = {sampled("both", 100, 0.002, 40, 1)};
+    std::vector<Record> base = {sampled("both", 100, 0.002, 40, 1)};
     for (int i = 0; i < cases + other; ++i) {
       base.push_back(sampled("c" + std::to_string(i), 100, 0.002, 40, 2));
-      base.back().sweep = i < cases ? "decode" : "append";
+      base.back().item.sweep = i < cases ? "decode" : "append";
     }
     const CompareResult r = compare_results(set_of(base), set_of({sampled("both", 100, 0.002, 40, 3)}), {});
     std::ostringstream text, markdown;
@@ -218,7 +218,7 @@ TEST(ReportComparison, AnIntervalThatSaysNothingIsInWords) {
 }
 
 TEST(ReportComparison, WhereNothingWasToBeTimedTheSummaryCountsRightAndWrong) {
-  const LoadedResult a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
+  const Record a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
   CompareResult r = compare_results(set_of({a, b}), set_of({with_status("a", Status::kFail), b}), {});
   r.verdicts_only = true;
   EXPECT_EQ(compare_summary(r), "1 right on both sides, 1 incorrect");
@@ -228,8 +228,8 @@ TEST(ReportComparison, WhereNothingWasToBeTimedTheSummaryCountsRightAndWrong) {
 }
 
 CompareResult two_sweeps() {
-  const auto in = [](const char* sweep, LoadedResult r) {
-    r.sweep = sweep;
+  const auto in = [](const char* sweep, Record r) {
+    r.item.sweep = sweep;
     return r;
   };
   return compare_results(
@@ -320,7 +320,7 @@ TEST(ReportComparison, GithubCommandsCannotBeEscapedFrom) {
 }
 
 TEST(ReportComparison, GithubShowsTenOfAKindSoTheLastCountsTheRest) {
-  std::vector<LoadedResult> base, fresh;
+  std::vector<Record> base, fresh;
   for (int i = 0; i < 13; ++i) {
     base.push_back(sampled("c" + std::to_string(i), 100, 0.002, 40, i));
     fresh.push_back(sampled("c" + std::to_string(i), 120, 0.002, 40, 100 + i));

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "harness/report/summary.h"
-#include "harness/results/json_read.h"
+#include "harness/results/json.h"
 #include "harness/results/text.h"
 #include "tests/unit/results_fixtures.h"
 #include "tests/unit/tree_files.h"

@@ -17,14 +17,14 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-LoadedResult timed(const std::string& id, const std::string& kernel, double us, double half_width) {
-  LoadedResult r = sampled(id, us, 0, 3, 1, kernel);
-  r.lo_us = us - half_width;
-  r.hi_us = us + half_width;
+Record timed(const std::string& id, const std::string& kernel, double us, double half_width) {
+  Record r = sampled(id, us, 0, 3, 1, kernel);
+  r.time->lo_us = us - half_width;
+  r.time->hi_us = us + half_width;
   return r;
 }
 
-std::string matrix_of(std::vector<LoadedResult> results) {
+std::string matrix_of(std::vector<Record> results) {
   std::ostringstream out;
   print_kernel_matrix(out, set_of(std::move(results)), {});
   return out.str();
@@ -41,10 +41,10 @@ TEST(ReportKernelMatrix, KernelsAreInOrderOfSpeedAndEachCaseHasItsRatios) {
 }
 
 TEST(ReportKernelMatrix, WhatWasRefusedAndWhatFailedIsNamed) {
-  LoadedResult failed = with_status("b", Status::kFail, "wrong");
+  Record failed = with_status("b", Status::kFail, "wrong");
   failed.device = "cuda:0";
   failed.repro = "attnbench run --case b --kernel wrong";
-  LoadedResult skipped = with_status("b", Status::kSkip, "choosy");
+  Record skipped = with_status("b", Status::kSkip, "choosy");
   skipped.device = "cuda:0";
   skipped.reason = "choosy: head_dim 64 required, given 72";
   const std::string text = matrix_of(
@@ -57,7 +57,7 @@ TEST(ReportKernelMatrix, WhatWasRefusedAndWhatFailedIsNamed) {
 }
 
 TEST(ReportKernelMatrix, AWrongKernelIsNeverTheFastest) {
-  LoadedResult wrong = timed("a", "wrong", 1, 0.1);
+  Record wrong = timed("a", "wrong", 1, 0.1);
   wrong.status = Status::kFail;
   EXPECT_THAT(
       matrix_of({wrong, timed("a", "good", 7, 1), timed("a", "slow", 9, 1)}),
@@ -65,8 +65,7 @@ TEST(ReportKernelMatrix, AWrongKernelIsNeverTheFastest) {
 }
 
 TEST(ReportKernelMatrix, ACaseOfASingleKernelCountsForNone) {
-  const std::vector<LoadedResult> results = {timed("a", "x", 10, 1), timed("a", "y", 20, 1),
-                                             timed("b", "x", 5, 1)};
+  const std::vector<Record> results = {timed("a", "x", 10, 1), timed("a", "y", 20, 1), timed("b", "x", 5, 1)};
   const std::string text = matrix_of(results);
   EXPECT_THAT(text,
               AllOf(HasSubstr("\n1 case that a single kernel has a time of is left out of the counts\n"),
@@ -77,8 +76,8 @@ TEST(ReportKernelMatrix, ACaseOfASingleKernelCountsForNone) {
 }
 
 TEST(ReportKernelMatrix, ATimeThatIsNotUsableCountsForNone) {
-  LoadedResult busy = timed("b", "x", 10, 1);
-  busy.disturbed = 3;
+  Record busy = timed("b", "x", 10, 1);
+  busy.time->disturbed = 3;
   const std::string text =
       matrix_of({timed("a", "x", 10, 1), timed("a", "y", 5, 2.5), timed("a", "z", 20, 1), busy,
                  timed("b", "z", 40, 1), timed("c", "x", 10, 1), timed("c", "y", 1, 0.5)});
@@ -89,16 +88,16 @@ TEST(ReportKernelMatrix, ATimeThatIsNotUsableCountsForNone) {
                           HasSubstr("z: fastest in 0 of 1 timed cases (1 disturbed left out); 2.00 times"),
                           HasSubstr("b          10.00 us!  40.00 us 1.00x"), HasSubstr(", not counted\n"),
                           Not(HasSubstr("y: fastest"))));
-  std::vector<LoadedResult> all = {busy, timed("b", "z", 40, 1)};
+  std::vector<Record> all = {busy, timed("b", "z", 40, 1)};
   EXPECT_THAT(matrix_of(all), AllOf(HasSubstr("x: not ranked: other processes disturbed its case\n"),
                                     HasSubstr("z: not ranked: "), Not(HasSubstr("fastest in"))));
 }
 
 /// A disturbed time may be the shortest; the others are compared without it.
 TEST(ReportKernelMatrix, ADisturbedTimeIsNeverTheFastest) {
-  LoadedResult busy = timed("a", "x", 1, 0.1);
-  busy.disturbed = 3;
-  const std::vector<LoadedResult> results = {busy, timed("a", "y", 10, 1), timed("a", "z", 20, 1)};
+  Record busy = timed("a", "x", 1, 0.1);
+  busy.time->disturbed = 3;
+  const std::vector<Record> results = {busy, timed("a", "y", 10, 1), timed("a", "z", 20, 1)};
   const std::string text = matrix_of(results);
   EXPECT_THAT(text, AllOf(HasSubstr("y: fastest in 1 of 1 timed cases; 1.00 times"),
                           HasSubstr("z: fastest in 0 of 1 timed cases; 2.00 times"),
@@ -110,7 +109,7 @@ TEST(ReportKernelMatrix, ADisturbedTimeIsNeverTheFastest) {
 }
 
 TEST(ReportKernelMatrix, AsMarkdown) {
-  LoadedResult failed = with_status("a", Status::kFail, "wrong");
+  Record failed = with_status("a", Status::kFail, "wrong");
   failed.repro = "attnbench run --case a --kernel wrong";
   failed.device = "cuda:0";
   std::ostringstream out;
@@ -123,7 +122,7 @@ TEST(ReportKernelMatrix, AsMarkdown) {
 }
 
 TEST(ReportKernelMatrix, AsJson) {
-  LoadedResult failed = with_status("a", Status::kFail, "wrong");
+  Record failed = with_status("a", Status::kFail, "wrong");
   std::ostringstream out;
   write_kernel_matrix_json(out, set_of({timed("a", "slow", 30, 1), timed("a", "quick", 10, 1), failed}));
   const auto j = nlohmann::json::parse(out.str());

@@ -41,10 +41,9 @@ TEST(RecordCoverage, AFileTellsTheSame) {
   std::string journal;
   for (const Record& r : some_records()) journal += journal_line(r) + "\n";
   const ResultSet set = parse_results(journal, "journal.jsonl");
-  CoverageCounter counter;
-  for (const LoadedResult& r : set.results) counter.add(r);
-  EXPECT_EQ(counter.all()[0].text(), "2 of 5 cases");
-  EXPECT_THAT(counter.all()[0].types, ElementsAre("acc fp32, p bf16"));
+  const std::vector<Coverage> all = coverage_of(set.results);
+  EXPECT_EQ(all[0].text(), "2 of 5 cases");
+  EXPECT_THAT(all[0].types, ElementsAre("acc fp32, p bf16"));
   EXPECT_THAT(too_little_run(set.results, 40), IsEmpty());
   EXPECT_THAT(
       too_little_run(set.results, 40.5),

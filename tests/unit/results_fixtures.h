@@ -101,35 +101,34 @@ inline RunContext make_context() {
 }
 
 /// A loaded result with log-normal samples around `us`.
-inline LoadedResult sampled(const std::string& id, double us, double noise, int n, uint64_t seed,
-                            const std::string& kernel = "k") {
-  LoadedResult r;
-  r.id = id;
+inline Record sampled(const std::string& id, double us, double noise, int n, uint64_t seed,
+                      const std::string& kernel = "k") {
+  Record r;
+  r.item.id = id;
   r.kernel = kernel;
-  r.name = id + "/" + kernel;
   r.device = "cuda:0";
-  r.cache = "cold";
+  r.status = Status::kPass;
+  TimeResult& t = r.time.emplace();
   std::mt19937_64 rng(seed);
   std::normal_distribution<double> normal(0, noise);
-  for (int i = 0; i < n; ++i) r.samples_us.push_back(us * std::exp(normal(rng)));
-  const MedianInterval m = median_interval(r.samples_us);
-  r.median_us = m.median;
-  r.lo_us = m.lo;
-  r.hi_us = m.hi;
+  for (int i = 0; i < n; ++i) t.samples_us.push_back(us * std::exp(normal(rng)));
+  const MedianInterval m = median_interval(t.samples_us);
+  t.median_us = m.median;
+  t.lo_us = m.lo;
+  t.hi_us = m.hi;
   return r;
 }
 
-inline LoadedResult with_status(const std::string& id, Status status, const std::string& kernel = "k") {
-  LoadedResult r;
-  r.id = id;
+inline Record with_status(const std::string& id, Status status, const std::string& kernel = "k") {
+  Record r;
+  r.item.id = id;
   r.kernel = kernel;
-  r.name = id + "/" + kernel;
   r.status = status;
   r.reason = "because";
   return r;
 }
 
-inline ResultSet set_of(std::vector<LoadedResult> results) {
+inline ResultSet set_of(std::vector<Record> results) {
   ResultSet s;
   s.path = "set.json";
   s.results = std::move(results);

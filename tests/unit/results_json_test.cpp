@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "harness/config/keys.h"
-#include "harness/results/json_read.h"
 #include "harness/results/load.h"
 #include "tests/unit/results_fixtures.h"
 #include "tests/unit/tree_files.h"
@@ -326,9 +325,9 @@ TEST(RecordJson, ClocksAreInTheRecord) {
   EXPECT_EQ(c["throttle"][0], "sw_power_cap");
   const ResultSet back =
       parse_results(dump_json(results_to_json(test::make_context(), std::vector{r})), "x.json");
-  EXPECT_EQ(back.results.at(0).sm_mhz, 1755);
-  EXPECT_TRUE(back.results.at(0).throttled);
-  EXPECT_EQ(back.results.at(0).sweep, "decode");
+  EXPECT_EQ(back.results.at(0).time->clocks.sm_mhz, 1755);
+  EXPECT_TRUE(back.results.at(0).time->clocks.throttled());
+  EXPECT_EQ(back.results.at(0).item.sweep, "decode");
 }
 
 }  // namespace

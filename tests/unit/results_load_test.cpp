@@ -34,21 +34,20 @@ TEST(RecordLoad, ReadsBackWhatWasWritten) {
                                        not_passing("c", Status::kSkip, "head_dim")};
   const ResultSet set = parse_results(dump_json(results_to_json(make_context(), records), 2), "r.json");
   ASSERT_EQ(set.results.size(), 3u);
-  const LoadedResult& a = set.results[0];
-  EXPECT_EQ(a.name, "a/cuda_simt");
-  EXPECT_EQ(a.id, "a");
+  const Record& a = set.results[0];
+  EXPECT_EQ(record_name(a), "a/cuda_simt");
+  EXPECT_EQ(a.item.id, "a");
   EXPECT_EQ(a.kernel, "cuda_simt");
   EXPECT_EQ(a.device, "cuda:0");
-  EXPECT_EQ(a.op, "attention");
   EXPECT_EQ(a.status, Status::kPass);
-  EXPECT_EQ(a.median_us, 100);
-  EXPECT_EQ(a.samples_us, records[0].time->samples_us);
-  EXPECT_EQ(a.sol, 0.643);
-  EXPECT_EQ(a.cache, "cold");
-  EXPECT_EQ(a.bound, "memory");
+  EXPECT_EQ(a.median_us(), 100);
+  EXPECT_EQ(a.samples_us(), records[0].time->samples_us);
+  EXPECT_EQ(a.roofline->sol, 0.643);
+  EXPECT_EQ(a.time->cache, CacheMode::kCold);
+  EXPECT_EQ(a.roofline->bound, "memory");
   EXPECT_EQ(set.results[1].status, Status::kFail);
   EXPECT_EQ(set.results[1].reason, "max|z| 40");
-  EXPECT_FALSE(set.results[1].median_us);
+  EXPECT_FALSE(set.results[1].median_us());
   EXPECT_EQ(set.results[2].status, Status::kSkip);
   EXPECT_EQ(set.context.device_model, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(set.context.driver, "580.0");
@@ -90,11 +89,11 @@ TEST(RecordLoad, ColdOfAnOldGpuRecordMeansColdDataAlone) {
     nlohmann::ordered_json& own = file["benchmarks"][0]["attnbench"];
     own["device"] = device;
     if (!with_code) own["time"].erase("code");
-    return parse_results(file.dump(), "r.json").results.at(0).cache;
+    return parse_results(file.dump(), "r.json").results.at(0).time->cache;
   };
-  EXPECT_EQ(cache_of("cuda:0", true), "cold");
-  EXPECT_EQ(cache_of("cuda:0", false), "cold_data");
-  EXPECT_EQ(cache_of("cpu", false), "cold");
+  EXPECT_EQ(cache_of("cuda:0", true), CacheMode::kCold);
+  EXPECT_EQ(cache_of("cuda:0", false), CacheMode::kColdData);
+  EXPECT_EQ(cache_of("cpu", false), CacheMode::kCold);
 }
 
 TEST(RecordLoad, JournalToleratesATornLastLine) {
@@ -135,11 +134,11 @@ TEST(RecordLoad, PlainGoogleBenchmark) {
     {"name": "Skipped", "skipped": true, "skip_message": "no GPU", "real_time": 0}]})",
                     "gb.json");
   ASSERT_EQ(set.results.size(), 4u);
-  EXPECT_THAT(set.results[0].samples_us, ElementsAre(0.3, 0.1, 0.2));
-  EXPECT_DOUBLE_EQ(*set.results[0].median_us, 0.2);
-  EXPECT_DOUBLE_EQ(*set.results[0].lo_us, 0.1);
-  EXPECT_DOUBLE_EQ(*set.results[0].hi_us, 0.3);
-  EXPECT_DOUBLE_EQ(*set.results[1].median_us, 2000);
+  EXPECT_THAT(set.results[0].samples_us(), ElementsAre(0.3, 0.1, 0.2));
+  EXPECT_DOUBLE_EQ(set.results[0].time->median_us, 0.2);
+  EXPECT_DOUBLE_EQ(set.results[0].time->lo_us, 0.1);
+  EXPECT_DOUBLE_EQ(set.results[0].time->hi_us, 0.3);
+  EXPECT_DOUBLE_EQ(set.results[1].time->median_us, 2000);
   EXPECT_EQ(set.results[2].status, Status::kError);
   EXPECT_EQ(set.results[2].reason, "boom");
   EXPECT_EQ(set.results[3].status, Status::kSkip);
@@ -185,17 +184,17 @@ class RecordLoadFolder : public testing::Test {
 TEST_F(RecordLoadFolder, StandsForItsResultsOrElseItsJournal) {
   EXPECT_THROW(load_results(dir_.string()), ResultsError);
   write_file_atomically(dir_ / "journal.jsonl", journal_line(passing("from_journal")));
-  EXPECT_EQ(load_results(dir_.string()).results.at(0).id, "from_journal");
+  EXPECT_EQ(load_results(dir_.string()).results.at(0).item.id, "from_journal");
   const std::vector<Record> records = {passing("from_results")};
   write_file_atomically(dir_ / "results.json", results_text(results_to_json(make_context(), records)));
-  EXPECT_EQ(load_results(dir_.string()).results.at(0).id, "from_results");
+  EXPECT_EQ(load_results(dir_.string()).results.at(0).item.id, "from_results");
 
   // After a kill, the journal has more than the first results.json, which still has the context.
   RunContext context = make_context();
   context.complete = false;
   write_file_atomically(dir_ / "results.json", results_text(results_to_json(context, {})));
   const ResultSet killed = load_results(dir_.string());
-  EXPECT_EQ(killed.results.at(0).id, "from_journal");
+  EXPECT_EQ(killed.results.at(0).item.id, "from_journal");
   EXPECT_FALSE(killed.context.complete);
   EXPECT_EQ(killed.context.device_model, "NVIDIA H100 80GB HBM3");
 }

@@ -38,7 +38,7 @@ std::string without_batch(const std::string& id, const std::string& spec, int64_
 
 }  // namespace
 
-std::optional<CaseFacts> facts_of(const LoadedResult& result) {
+std::optional<CaseFacts> facts_of(const Record& result) {
   const Json* params = object_at(object_at(result.entry.get(), "attnbench"), "params");
   if (params == nullptr) return std::nullopt;
   CaseFacts f;
@@ -53,7 +53,7 @@ std::optional<CaseFacts> facts_of(const LoadedResult& result) {
   const std::string combine = word(*params, "dcp_combine");
   f.apart = f.on_ranks && !combine.empty() && combine != "one_device";
   const std::string spec = word(*params, "batch");
-  f.setting = without_batch(result.id, spec, f.num_seqs);
+  f.setting = without_batch(result.item.id, spec, f.num_seqs);
   f.uniform = f.num_seqs > 0 && f.total_q == f.num_seqs * f.max_q && f.total_k == f.num_seqs * f.max_k;
   const std::string op = word(*params, "op");
   // If the longest sequence is a prompt but the mean is not, the batch is a prompt among decodes.
@@ -64,13 +64,10 @@ std::optional<CaseFacts> facts_of(const LoadedResult& result) {
   return f;
 }
 
-std::optional<double> intensity_of(const LoadedResult& result) {
-  const Json* a = object_at(result.entry.get(), "attnbench");
-  if (a == nullptr) return std::nullopt;
-  const auto flop = a->find("flop"), bytes = a->find("bytes");
-  if (flop == a->end() || bytes == a->end() || !flop->is_number() || !bytes->is_number()) return std::nullopt;
-  const double f = flop->get<double>(), b = bytes->get<double>();
-  return f > 0 && b > 0 ? std::optional(f / b) : std::nullopt;
+std::optional<double> intensity_of(const Record& result) {
+  if (!result.roofline) return std::nullopt;
+  const double flop = result.roofline->flop, bytes = result.roofline->bytes;
+  return flop > 0 && bytes > 0 ? std::optional(flop / bytes) : std::nullopt;
 }
 
 }  // namespace attnbench

@@ -25,9 +25,9 @@ struct CaseFacts {
 inline constexpr int64_t kDecodeQueries = 16;  ///< most query tokens per sequence in speculative decode
 
 /// nullopt for a result without parameters, from another program.
-std::optional<CaseFacts> facts_of(const LoadedResult& result);
+std::optional<CaseFacts> facts_of(const Record& result);
 
 /// FLOP per byte of memory traffic; nullopt if either is unknown or nothing is computed.
-std::optional<double> intensity_of(const LoadedResult& result);
+std::optional<double> intensity_of(const Record& result);
 
 }  // namespace attnbench

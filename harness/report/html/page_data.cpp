@@ -108,8 +108,8 @@ class Builder {
     std::size_t samples = 0;
     std::vector<const Json*> params;
     for (const ResultSet& set : sets) {
-      for (const LoadedResult& r : set.results) {
-        samples += r.samples_us.size();
+      for (const Record& r : set.results) {
+        samples += r.samples_us().size();
         if (const Json* p = params_of(r)) params.push_back(p);
       }
     }
@@ -134,7 +134,7 @@ class Builder {
     Out results = Out::array();
     CoverageCounter kernels;
     for (std::size_t run = 0; run < sets_.size(); ++run) {
-      for (const LoadedResult& r : sets_[run].results) {
+      for (const Record& r : sets_[run].results) {
         results.push_back(result_of(r, run));
         kernels.add(r);
       }
@@ -153,7 +153,7 @@ class Builder {
   }
 
  private:
-  static const Json* params_of(const LoadedResult& r) {
+  static const Json* params_of(const Record& r) {
     if (r.entry == nullptr) return nullptr;
     const Json& p = at(at(*r.entry, "attnbench"), "params");
     return p.is_object() ? &p : nullptr;
@@ -161,7 +161,7 @@ class Builder {
 
   /// The repro line of a case differs between kernels only in the kernel's name. Returns the parts before and
   /// after it.
-  static Out repro_parts(const LoadedResult& r) {
+  static Out repro_parts(const Record& r) {
     const std::string option = " --kernel ", with_name = option + r.kernel;
     const std::size_t begin = r.kernel.empty() ? std::string::npos : r.repro.find(with_name);
     const std::size_t end = begin + with_name.size();
@@ -171,9 +171,9 @@ class Builder {
   }
 
   /// Index in `cases`. The same id with another seed, sweep or repro line is another case.
-  std::size_t case_of(const LoadedResult& r) {
+  std::size_t case_of(const Record& r) {
     Out c;
-    c["id"] = r.id;
+    c["id"] = r.item.id;
     const Json& own = r.entry != nullptr ? at(*r.entry, "attnbench") : none();
     for (const char* key : {"sweep", "seed"}) {
       if (!at(own, key).is_null()) c[key] = at(own, key);
@@ -198,7 +198,7 @@ class Builder {
     return it->second;
   }
 
-  Out result_of(const LoadedResult& r, std::size_t run) {
+  Out result_of(const Record& r, std::size_t run) {
     Out out;
     out["case"] = case_of(r);
     out["run"] = run;
@@ -214,18 +214,18 @@ class Builder {
       // Unrounded: the table rounds it once, as the console does.
       if (const Json& z = at(at(a, "check"), "max_z"); z.is_number_float()) out["check"]["max_z"] = z;
     }
-    if (r.median_us) {
+    if (r.median_us()) {
       Out t =
           at(a, "time").is_object()
               ? figures_of(at(a, "time"), {"samples_us", "mean_us", "cpu_time_us", "iterations"}, kTimeDigits)
               : Out::object();
-      t["median_us"] = figure(r.median_us);
-      t["lo_us"] = figure(r.lo_us);
-      t["hi_us"] = figure(r.hi_us);
-      t["samples"] = r.samples_us.size();
+      t["median_us"] = figure(r.median_us());
+      t["lo_us"] = figure(std::optional(r.time->lo_us));
+      t["hi_us"] = figure(std::optional(r.time->hi_us));
+      t["samples"] = r.samples_us().size();
       t["samples_us"] = Out::array();
-      for (std::size_t i = 0; i < r.samples_us.size(); i += every_) {
-        t["samples_us"].push_back(figure(Json(r.samples_us[i]), kTimeDigits));
+      for (std::size_t i = 0; i < r.samples_us().size(); i += every_) {
+        t["samples_us"].push_back(figure(Json(r.samples_us()[i]), kTimeDigits));
       }
       out["time"] = std::move(t);
     }
@@ -256,7 +256,7 @@ Out comparison_json(const PageComparison& c, std::span<const ResultSet> sets) {
   std::map<std::pair<std::string, std::string>, std::size_t> numbers;
   std::size_t number = 0;
   for (const ResultSet& set : sets) {
-    for (const LoadedResult& r : set.results) numbers.try_emplace({r.id, r.kernel}, number++);
+    for (const Record& r : set.results) numbers.try_emplace({r.item.id, r.kernel}, number++);
   }
   Out out;
   out["base"] = c.base_path;
@@ -298,8 +298,8 @@ ResultSet joined(std::span<const ResultSet> sets) {
       all.path = set.path;
       all.context = set.context;
     }
-    for (const LoadedResult& r : set.results) {
-      if (seen.insert(r.id + "\n" + r.kernel + "\n" + r.device).second) all.results.push_back(r);
+    for (const Record& r : set.results) {
+      if (seen.insert(r.item.id + "\n" + r.kernel + "\n" + r.device).second) all.results.push_back(r);
     }
   }
   return all;
@@ -325,7 +325,7 @@ Out page_data(std::span<const ResultSet> sets, const std::optional<PageCompariso
   Out data = Builder(sets, options).build(options);
   if (comparison) data["comparison"] = comparison_json(*comparison, sets);
   for (const ResultSet& set : sets) {
-    for (const TokenTime& t : token_times(step_times(set))) {
+    for (const TokenTime& t : token_times(step_times(set.results))) {
       data["tokens"].push_back({{"replay", t.group},
                                 {"kernel", t.kernel},
                                 {"us", figure(t.us)},

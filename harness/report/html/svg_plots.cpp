@@ -18,11 +18,14 @@ namespace attnbench {
 namespace {
 
 struct Timed {
-  const LoadedResult* result;
+  const Record* result;
   CaseFacts facts;
   double intensity = 0;
   std::string device;
 };
+
+/// 0 if it is unknown.
+double tflops_of(const Timed& t) { return t.result->roofline ? t.result->roofline->tflops : 0; }
 
 struct Roof {
   double gbs = 0;
@@ -32,9 +35,9 @@ struct Roof {
 std::vector<Timed> timed_results(std::span<const ResultSet> sets) {
   std::vector<Timed> out;
   for (const ResultSet& set : sets) {
-    for (const LoadedResult& r : set.results) {
+    for (const Record& r : set.results) {
       const auto facts = facts_of(r);
-      if (r.status != Status::kPass || !r.median_us || !(*r.median_us > 0) || !facts) continue;
+      if (r.status != Status::kPass || !r.median_us() || !(r.time->median_us > 0) || !facts) continue;
       out.push_back({&r, *facts, intensity_of(r).value_or(0), set.context.device_model});
     }
   }
@@ -109,7 +112,7 @@ std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::stri
   const RateUnit unit = rate_unit_of(all);
   std::vector<Timed> list;
   for (const Timed& t : all) {
-    if (t.intensity > 0 && t.result->tflops && *t.result->tflops > 0 && !t.facts.apart) list.push_back(t);
+    if (t.intensity > 0 && tflops_of(t) > 0 && !t.facts.apart) list.push_back(t);
   }
   if (list.empty()) return "";
   Colors colors;
@@ -120,7 +123,7 @@ std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::stri
   for (const Timed& t : list) {
     SvgSeries& s = by_kernel[t.result->kernel];
     s.color = colors.of(t.result->kernel);
-    s.points.push_back({t.intensity, unit.per_tflops * *t.result->tflops});
+    s.points.push_back({t.intensity, unit.per_tflops * tflops_of(t)});
   }
   for (auto& [kernel, s] : by_kernel) c.series.push_back(s);
   fit(c.x, c.series, &SvgPoint::x, 1.6);
@@ -243,11 +246,10 @@ std::vector<std::pair<std::string, std::string>> svg_plots(std::span<const Resul
   rate.x = {"query tokens per sequence", 1, 10, true, true};
   rate.y = {unit.name, 0, 10, false, false};
   rate.takes = [](const Timed& t) {
-    return t.facts.phase == "prefill" && t.facts.uniform && t.facts.max_q > 0 &&
-           t.result->tflops.value_or(0) > 0;
+    return t.facts.phase == "prefill" && t.facts.uniform && t.facts.max_q > 0 && tflops_of(t) > 0;
   };
   rate.point = [&](const Timed& t) {
-    return SvgPoint{static_cast<double>(t.facts.max_q), unit.per_tflops * *t.result->tflops};
+    return SvgPoint{static_cast<double>(t.facts.max_q), unit.per_tflops * tflops_of(t)};
   };
   rate.key = [](const Timed& t) {
     return fmt::format("{}\n{}\n{}", t.facts.setting, t.facts.total_q, t.facts.max_k - t.facts.max_q);
@@ -260,7 +262,7 @@ std::vector<std::pair<std::string, std::string>> svg_plots(std::span<const Resul
     return t.facts.phase == "decode" && t.facts.uniform && t.facts.max_k > 0;
   };
   latency.point = [](const Timed& t) {
-    return SvgPoint{static_cast<double>(t.facts.max_k), *t.result->median_us};
+    return SvgPoint{static_cast<double>(t.facts.max_k), t.result->time->median_us};
   };
   latency.key = [](const Timed& t) {
     return fmt::format("{}\n{}\n{}", t.facts.setting, t.facts.max_q, t.facts.num_seqs);
