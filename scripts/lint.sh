@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs clang-tidy with .clang-tidy on each C++ file that a change touches, and compiles by itself each other file that
-# the change concerns. The exit code is 1 if either has findings.
+# Runs clang-tidy with .clang-tidy on each C++ file in which a change touches more than #include lines, and compiles by
+# itself each other file that the change concerns. The exit code is 1 if either has findings.
 #
 #   ./scripts/lint.sh [BASE]    what changed since the merge base with BASE (default: attnbench_changed of
 #                               scripts/setup.sh), and what is not committed
@@ -27,9 +27,13 @@ attnbench_configure "$attnbench_root/build/lint" -DATTNBENCH_TESTS=ON -DATTNBENC
 cmake --build build/lint --target attnbench_revision >&2
 
 if [[ ${1:-} == --all ]]; then
-  changed=$(git ls-files -- '*.cpp')
-  concerned=$changed
+  edited=$(git ls-files -- '*.cpp')
+  concerned=$edited
 else
+  # Files in which more than #include lines changed.
+  edited=$(git diff -M -U0 "$(attnbench_base "${1:-}")" -- '*.cpp' |
+    awk '/^\+\+\+ b\// {file = substr($0, 7); next} /^---/ {next} /^[-+]./ && !/^[-+]#include / {print file}' | sort -u
+    git ls-files --others --exclude-standard -- '*.cpp')
   changed=$(attnbench_changed "${1:-}" '*.cpp' '*.h')
   concerned=$changed
   headers=$(grep '\.h$' <<<"$changed" || true)
@@ -44,7 +48,7 @@ fi
 
 # Prints one command a line for the files that a change concerns and that clang-tidy, below, does not compile.
 commands() {
-  python3 - 3<<<"$concerned" 4<<<"$changed" <<'PYTHON'
+  python3 - 3<<<"$concerned" 4<<<"$edited" <<'PYTHON'
 import json, os, shlex
 wanted = set(open(3).read().split()) - set(open(4).read().split())
 for row in json.load(open("build/lint/compile_commands.json")):
@@ -57,12 +61,12 @@ if ! tr '\n' '\0' <build/lint/commands | xargs -0 -r -n 1 -P "$(nproc)" sh -c; t
   attnbench_say "a file does not compile by itself (see above): add the #include that it lacks"
   exit 1
 fi
-attnbench_say "$(wc -l <build/lint/commands) files that did not change compile by themselves"
+attnbench_say "$(wc -l <build/lint/commands) other files compile by themselves"
 
 files=()
 while IFS= read -r file; do
   if grep -qF "/$file\"" build/lint/compile_commands.json; then files+=("$file"); fi
-done < <(grep '\.cpp$' <<<"$changed" | sort -u)
+done <<<"$edited"
 if ((${#files[@]} == 0)); then
   attnbench_say "no compiled C++ file changed"
   exit 0

@@ -10,8 +10,9 @@
 #   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja if found
 #   attnbench_configure_grouped DIR ...  the same; files of a folder are compiled in groups
 #   attnbench_build DIR OPTION...        cmake --build DIR on all cores; if it fails, ends with the first error
-#   attnbench_changed BASE PATTERN...    files that changed since the merge base with BASE (empty: origin/main), or
-#                                        are not committed; on origin/main itself, since 4 hours before its last commit
+#   attnbench_base BASE                  the merge base with BASE (empty: origin/main); on origin/main itself, the commit
+#                                        4 hours before its last one
+#   attnbench_changed BASE PATTERN...    files that changed since then, or are not committed
 #
 # Chart.js, for `attnbench report`, is installed if that needs no password; all else works without it.
 #
@@ -218,15 +219,20 @@ attnbench_configure_grouped() {
   attnbench_configure "$@" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=18
 }
 
-attnbench_changed() {
-  local base head
-  head=$(git rev-parse HEAD)
+attnbench_base() {
+  local base
   base=$(git merge-base HEAD "${1:-origin/main}" 2>/dev/null || true)
-  if [[ -z $base || $base == "$head" ]]; then
+  if [[ -z $base || $base == "$(git rev-parse HEAD)" ]]; then
     base=$(git rev-list -1 --before="$(($(git show -s --format=%ct HEAD) - 4 * 3600))" HEAD)
   fi
+  echo "${base:-$(git hash-object -t tree /dev/null)}"
+}
+
+attnbench_changed() {
+  local base
+  base=$(attnbench_base "$1")
   shift
-  git diff --name-only --diff-filter=d "${base:-$(git hash-object -t tree /dev/null)}" -- "$@"
+  git diff --name-only --diff-filter=d "$base" -- "$@"
   git ls-files --others --exclude-standard -- "$@"
 }
 
