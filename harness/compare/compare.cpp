@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <stdexcept>
 
 #include "harness/compare/machine_pace.h"
 #include "harness/compare/pairing.h"
@@ -38,20 +37,20 @@ struct Times {
 enum class Unit { kMicrosecond, kLeastTime, kCoresProbe };
 
 std::optional<Times> times_of(const Record& r, Unit in) {
-  if (r.status != Status::kPass || !r.median_us() || !usable(r.time->median_us)) return std::nullopt;
+  const double median = r.median_us().value_or(0);
+  if (r.status != Status::kPass || !usable(median)) return std::nullopt;
   double unit = 1;
   if (in == Unit::kLeastTime) {
     if (!r.roofline || !r.roofline->sol || !usable(*r.roofline->sol)) return std::nullopt;
-    unit = *r.roofline->sol * r.time->median_us;
+    unit = *r.roofline->sol * median;
   }
   Times t;
   for (const double time : in == Unit::kCoresProbe ? paced_samples(r) : r.samples_us()) {
     if (usable(time)) t.samples.push_back(time / unit);
   }
-  const auto known = [&](double us) { return std::isfinite(us) ? us : r.time->median_us; };
-  const double lo = known(r.time->lo_us), hi = known(r.time->hi_us);
+  const double lo = r.time->lo_us, hi = r.time->hi_us;
   t.has_interval = usable(lo) && lo < hi;
-  t.range = {r.time->median_us / unit, lo / unit, hi / unit, t.samples.size()};
+  t.range = {median / unit, lo / unit, hi / unit, t.samples.size()};
   return t;
 }
 
@@ -64,10 +63,9 @@ std::string status_note(const char* side, const Record& r) {
 double effect_of(const Record& base, const CompareOptions& options) {
   const auto it = options.min_effect_of_id.find(base.item.id);
   const double effect = it == options.min_effect_of_id.end() ? options.min_effect : it->second;
-  if (options.as_sol || base.device.rfind("cuda", 0) != 0 || !base.median_us() ||
-      !usable(base.time->median_us))
-    return effect;
-  return std::max(effect, std::min(2 * kEventTickUs / base.time->median_us, 0.99));
+  const double us = base.median_us().value_or(0);
+  if (options.as_sol || !base.device.starts_with("cuda") || !usable(us)) return effect;
+  return std::max(effect, std::min(2 * kEventTickUs / us, 0.99));
 }
 
 /// Decides what the two statuses decide. Returns true if times must be compared.
@@ -110,10 +108,9 @@ Change verdict_of(const RatioTest& t, double effect) {
 /// too. Cycles alone are not enough, because a memory-bound kernel takes fewer cycles at a lower clock.
 void look_at_clocks(const Record& base, const Record& fresh, const RatioTest& t, double effect,
                     CompareRow& row) {
-  const double base_mhz = base.time->clocks.sm_mhz.value_or(0),
-               fresh_mhz = fresh.time->clocks.sm_mhz.value_or(0);
-  if (!usable(base_mhz) || !usable(fresh_mhz)) return;
-  const double clocks = fresh_mhz / base_mhz;
+  const auto &base_mhz = base.time->clocks.sm_mhz, &fresh_mhz = fresh.time->clocks.sm_mhz;
+  if (!usable(base_mhz.value_or(0)) || !usable(fresh_mhz.value_or(0))) return;
+  const double clocks = *fresh_mhz / *base_mhz;
   if (std::abs(clocks - 1) <= kClockTolerance) return;
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   RatioTest cycles = t;
@@ -121,7 +118,7 @@ void look_at_clocks(const Record& base, const Record& fresh, const RatioTest& t,
   cycles.hi *= clocks;
   if (verdict_of(cycles, effect) == row.change) return;
   row.note = fmt::format("{} in time, {:+.2f} % in cycles: SM clock {:.0f} MHz in BASE, {:.0f} in NEW",
-                         change_name(row.change), 100 * (t.ratio * clocks - 1), base_mhz, fresh_mhz);
+                         change_name(row.change), 100 * (t.ratio * clocks - 1), *base_mhz, *fresh_mhz);
   row.change = Change::kInconclusive;
 }
 
@@ -160,9 +157,8 @@ void look_at_neighbours(const Record& base, const Record& fresh, const RatioTest
                         CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   constexpr double kBothShared = 4;
-  const double most = base.time->busy() && fresh.time->busy()
-                          ? kBothShared
-                          : most_by_sharing(base, fresh, fresh.time->busy());
+  const bool both = base.time->busy() && fresh.time->busy();
+  const double most = both ? kBothShared : most_by_sharing(base, fresh, fresh.time->busy());
   if (t.lo > most || t.hi < 1 / most) return;
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
     if (!r->time->busy()) continue;
@@ -280,12 +276,6 @@ bool stays_undecided(const Record& base, const Record& fresh, const RatioTest& p
   row.change = Change::kInconclusive;
   row.doubt = Doubt::kMachine;
   return true;
-}
-
-/// True if the medians show more of a change than the ratio, by more than the effect: times come in steps.
-bool medians_say_more(const MedianRange& base, const MedianRange& fresh, double ratio, double effect) {
-  const double medians = std::log(fresh.median / base.median), change = std::log(ratio);
-  return medians * change >= 0 && std::abs(medians) > std::abs(change) + std::log1p(effect);
 }
 
 /// In turns, both sides share what disturbs the machine, and the spread of equal runs shows how much that is.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "harness/results/text.h"
@@ -48,6 +49,11 @@ std::string remark_on_times(const Record& base, const Record& fresh) {
   const bool in_base = base.time->clocks.throttled(), in_new = fresh.time->clocks.throttled();
   if (!in_base && !in_new) return "";
   return fmt::format("throttled in {}", !in_new ? "BASE" : in_base ? "both" : "NEW");
+}
+
+bool medians_say_more(const MedianRange& base, const MedianRange& fresh, double ratio, double effect) {
+  const double medians = std::log(fresh.median / base.median), change = std::log(ratio);
+  return medians * change >= 0 && std::abs(medians) > std::abs(change) + std::log1p(effect);
 }
 
 }  // namespace attnbench
