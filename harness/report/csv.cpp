@@ -25,7 +25,7 @@ constexpr char kColumns[] =
     "check/check check/rows check/rows_total check/max_z check/max_row_z2 check/bias_se check/slope "
     "check/max_abs check/max_rel check/lse_max_z repro check/probs_max_z executed_flop "
     "counters/dram_read_bytes counters/dram_write_bytes counters/dram_over_model "
-    "counters/tensor_active_percent counters/l2_hit_percent counters/counters_reason";
+    "counters/tensor_active_percent counters/l2_hit_percent counters/counters_reason time/copies";
 
 /// The record in JSON, with the columns that are no fields of it.
 Json row_of(const Record& r) {

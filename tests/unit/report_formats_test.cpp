@@ -257,6 +257,7 @@ TEST(ReportCsv, CountersHaveTheirColumns) {
   EXPECT_EQ(at(2, "counters_reason"), "no, \"never\"");
   EXPECT_EQ(at(2, "dram_over_model"), "");
   EXPECT_EQ(at(3, "dram_read_bytes") + at(3, "counters_reason"), "") << "not asked for";
+  EXPECT_EQ(at(3, "copies"), std::to_string(passing("p").time->copies));
 }
 
 TEST(ReportMarkdown, TimesHaveTheirIntervalsAndTheMarksOfTheConsole) {

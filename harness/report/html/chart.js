@@ -117,7 +117,7 @@ const whiskers = {
 
 function tooltip_lines(r) {
   const lines = [r.kernel];
-  if (is_number(r.us)) lines.push(`${micros(r.us)}${timed_busy(r) ? "!" : ""} ± ${spread_text(r)} %`);
+  if (is_number(r.us)) lines.push(`${micros(r.us)}${time_mark(r)} ± ${spread_text(r)} %`);
   const rates = [];
   if (is_number(r.tflops)) rates.push(flop_rate(r.tflops));
   if (is_number(r.gbs)) rates.push(`${digits(r.gbs, 3)} GB/s`);

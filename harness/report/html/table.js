@@ -5,7 +5,7 @@ const table_columns = [
   { name: "status", value: (r) => Object.keys(status_words).indexOf(r.shown), cell: (r) => el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]) },
   { name: "case", value: (r) => r.id, cell: (r) => el("a", { href: case_link(r.index) }, r.id), class: "id" },
   { name: "kernel", value: (r) => r.kernel, cell: (r) => (r.kernel === "none" ? kNone : r.kernel) },
-  { name: "time", value: (r) => r.us, cell: (r) => micros(r.us) + (timed_busy(r) ? "!" : ""), class: "number" },
+  { name: "time", value: (r) => r.us, cell: (r) => micros(r.us) + time_mark(r), class: "number" },
   { name: "± %", value: (r) => spread(r.time), cell: spread_text, class: "number" },
   { name: "rate", value: (r) => (is_number(r.us) ? r.tflops : NaN), cell: (r) => (is_number(r.us) && r.tflops > 0 ? flop_rate(r.tflops) : kNone), class: "number" },
   { name: "GB/s", value: (r) => (is_number(r.us) ? r.gbs : NaN), cell: (r) => (is_number(r.us) ? digits(r.gbs) : kNone), class: "number" },
