@@ -224,7 +224,7 @@ std::vector<std::string> cupti_libraries() {
   toolkits.emplace_back("/usr/local/cuda");
   for (const std::string& toolkit : toolkits) {
     for (const char* folder : {"/lib64/", "/extras/CUPTI/lib64/"}) {
-      for (const std::string& name : names) out.push_back(toolkit + folder + name);
+      for (const std::string& name : names) out.push_back(fmt::format("{}{}{}", toolkit, folder, name));
     }
   }
   return out;
