@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "harness/cases/cost.h"
 #include "harness/compare/undecided.h"
 #include "harness/report/console.h"
 #include "harness/report/summary.h"
@@ -16,6 +17,7 @@ namespace attnbench::cli {
 namespace {
 
 constexpr double kLongWait = 30;  ///< s: less is not worth a line
+constexpr double kLaunches = 12;  ///< of a timed case at least, the verified one included
 
 }  // namespace
 
@@ -38,7 +40,10 @@ double Progress::estimate(const Case& item) const {
 
 std::string Progress::announcement(const WorkItem& work) const {
   const auto slowness = slowness_.find(work.kernel->name);
-  const double s = estimate(*work.item) * (slowness == slowness_.end() ? 1 : slowness->second);
+  double s = estimate(*work.item) * (slowness == slowness_.end() ? 1 : slowness->second);
+  const auto rate = flop_per_s_.find(work.kernel->name);
+  if (session_.time && rate != flop_per_s_.end())
+    s = std::max(s, kLaunches * cost_of(work.item->params).flop / rate->second);
   const double limit = options_.timeout_s;
   if (s < std::min(kLongWait, limit)) return "";
   return s > limit ? fmt::format("may take longer than --timeout {:g}: ", limit)
@@ -46,6 +51,13 @@ std::string Progress::announcement(const WorkItem& work) const {
 }
 
 void Progress::learn(const Record& r) {
+  // A shorter launch is bound by other work than its FLOP.
+  constexpr double kShortLaunch = 50;  // us
+  if (const double flop = cost_of(r.item.params).flop;
+      flop > 0 && r.time && r.time->median_us > kShortLaunch) {
+    double& most = flop_per_s_[r.kernel];
+    most = std::max(most, flop / (1e-6 * r.time->median_us));
+  }
   constexpr double kShort = 0.5;  // s: less is spent on starting, not on what is estimated
   const double expected = estimate(r.item);
   if (expected < kShort || r.status == Status::kSkip) return;

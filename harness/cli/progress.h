@@ -41,6 +41,7 @@ class Progress {
   bool terminal_;
   /// How many times longer than estimated a kernel took, at least.
   std::map<std::string, double> slowness_;
+  std::map<std::string, double> flop_per_s_;  ///< highest of each kernel's timed cases
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point said_ = start_;
 };

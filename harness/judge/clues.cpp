@@ -232,22 +232,29 @@ class Clues {
   /// Says whether the results lost their fractions. NumPy has no bf16, so a kernel that assigns floats to an
   /// array of its bits converts them to integers.
   std::string integers() const {
-    bool any = false, some = false, zero = true, integers = true;
+    bool any = false, some = false, zero = true, blank = true, integers = true;
     for (const RowFinding& r : rows_) {
       if (!r.wrong_o || r.unwritten || (r.nan && r.keys == 0)) continue;  // all bits one are -1, too
       any = true;
       // With a wrong LSE too no score was seen, which other clues tell.
       zero = zero && r.zero && !r.wrong_lse;
+      blank = blank && r.zero && r.wrong_lse && r.lse == 0;
       integers = integers && r.integers;
       some = some || !r.zero;
     }
+    if (any && blank && !launched_.outputs.no_lse)
+      return "O and LSE are 0 in all wrong rows: not computed, or not stored";
     if (!any || !(zero || (integers && some))) return "";
     const std::string mend = fmt::format("results converted to integers, where the bits of {} are required",
                                          dtype_name(p_.type_of_out()));
     if (!zero) return "looks like: " + mend;
+    const bool by_a_neighbour = !right_.empty() && p_.seqs.size() > 1;
     return "O is 0 in all wrong rows" +
-           (integers ? ": written by a tile that reaches past its sequence, or not computed, or " + mend
-                     : std::string());
+           (integers
+                ? fmt::format(": {}not computed, or not stored, or {}",
+                              by_a_neighbour ? "written by a tile that reaches past its sequence, or " : "",
+                              mend)
+                : std::string());
   }
 
   /// Wrong rows that a mistake must explain, then right ones that it must leave right.

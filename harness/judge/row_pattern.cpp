@@ -290,8 +290,8 @@ std::string lse_order(const CaseParams& p, std::span<const RowFinding> rows, std
     if (!r.wrong_lse) continue;
     const int64_t token = first[static_cast<std::size_t>(r.id.seq)] + r.id.pos;
     const double there = static_cast<double>(lse[static_cast<std::size_t>(token * heads + r.id.head)]);
-    const bool same =
-        there == r.expected_lse || std::abs(there - r.expected_lse) <= 1e-4 * (1 + std::abs(there));
+    const bool same = there == r.expected_lse || (std::isfinite(there) && std::abs(there - r.expected_lse) <=
+                                                                              1e-4 * (1 + std::abs(there)));
     if (!same) return "";
     any = true;
   }

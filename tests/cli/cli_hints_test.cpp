@@ -12,6 +12,7 @@ namespace attnbench::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -270,6 +271,14 @@ TEST(CliHintsThatWork, LongCasesAreAnnounced) {
   EXPECT_THAT(run("q32k", "6000"), HasSubstr("[1/1] expected to take about "));
   EXPECT_THAT(run("q32k", "10"), HasSubstr("[1/1] may take longer than --timeout 10: attention/contiguous/"));
   EXPECT_THAT(run("q32", "10"), AllOf(HasSubstr("[1/1] skip"), Not(HasSubstr("longer than"))));
+  // The time of a short case tells that the kernel is slow.
+  scratch.write("two.yaml",
+                "name: two\ndefaults: {heads: 8}\nsweeps: [{batch: 2q64}, {kv: contiguous, batch: q4k}]\n");
+  EXPECT_THAT(run_attnbench(scratch, {"run", "two.yaml", "--device", "cpu", "--no-ceilings", "--min-time",
+                                      "0.01", "--plugin", std::string(ATTNBENCH_PLUGIN_DIR) + "/example.so",
+                                      "--kernel", "example", "--timeout", "6000"})
+                  .err,
+              ContainsRegex("\\[2/2\\] expected to take about [0-9]+ min"));
 }
 
 TEST(CliHintsThatWork, ReproLinesWithAnotherCommand) {

@@ -328,8 +328,12 @@ TEST(Clues, ZerosMatchNoMistakeThatLeavesNoKeys) {
   EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("left out")))) << "the LSE says that keys were seen";
   std::fill(h.lse.begin(), h.lse.end(), -INFINITY);
   EXPECT_THAT(clues(c, h), Contains(HasSubstr("left out"))) << "so does it that none was";
+  EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("(total_q, Hq)")))) << "a constant has no order";
   h.no_lse = true;
   EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("left out"))));
+  h.no_lse = false;
+  std::fill(h.lse.begin(), h.lse.end(), 0.0f);
+  EXPECT_THAT(clues(c, h), Contains(StartsWith("O and LSE are 0 in all wrong rows: not computed")));
 }
 
 TEST(Clues, ScoresOfFewDigitsAreNoMissingRescale) {
