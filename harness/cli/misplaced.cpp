@@ -76,7 +76,7 @@ std::string place_for(FileKind kind, const CLI::App& command, const std::string&
       return "a plug-in; " + (!has_named(command, "--plugin")
                                   ? "attnbench gate CONFIG --plugin NEW --against-plugin OLD compares two"
                               : old && has_named(command, "--against-plugin")
-                                  ? "give it as --against-plugin " + file
+                                  ? "give it as --against-plugin " + file + ", and the new one as --plugin"
                                   : "give it as --plugin " + file);
     case FileKind::kResults:
       return "a file or folder of results; " +

@@ -7,7 +7,8 @@
 namespace attnbench {
 namespace {
 
-constexpr std::string_view kGrammar = "segments [COUNT]qLEN[k|m][sTOTAL[k|m]] joined by '_'";
+constexpr std::string_view kGrammar =
+    "segments [COUNT]qLEN[k|m][sTOTAL[k|m]] joined by '_', or an axis of them, as in '{4..64..x2}q1s4k'";
 
 /// Reads one spec from left to right; `at_` is the next character.
 class Reader {
