@@ -85,13 +85,11 @@ Record plain_entry(const json& entry) {
   if (!std::isfinite(time)) throw Error("'real_time' is missing");
   r.status = Status::kPass;
   r.time.emplace().samples_us.push_back(time * unit_us(unit));
-  r.time->median_us = NAN;
   return r;
 }
 
 /// Median and range of the repetitions.
 void finish_plain(TimeResult& t) {
-  if (t.samples_us.empty()) return;
   std::vector<double> s = t.samples_us;
   std::sort(s.begin(), s.end());
   t.median_us = (s[(s.size() - 1) / 2] + s[s.size() / 2]) / 2;
@@ -134,7 +132,7 @@ class Gatherer {
           "needed");
     }
     for (Record& r : set_.results) {
-      if (r.time && !r.median_us()) finish_plain(*r.time);
+      if (r.entry == nullptr && r.time) finish_plain(*r.time);
     }
   }
 
