@@ -38,8 +38,11 @@ library=$build/tests/machines/made_up_machine.so
 describe() {
   local root=$1 name=$2 cores=$3 memory=$4 free=$5 l3=$6 limit=$7 cpu
   mkdir -p "$root/proc/self" "$root/sys/devices/system/cpu" "$root/sys/fs/cgroup/job/step"
+  echo "0-$((cores - 1))" | tee "$root/sys/devices/system/cpu/possible" "$root/sys/devices/system/cpu/present" >"$root/sys/devices/system/cpu/online"
   for ((cpu = 0; cpu < cores; ++cpu)); do
-    if [[ $name != german ]]; then printf 'processor\t: %d\nmodel name\t: Made Up %s, 9999 MHz\n\n' "$cpu" "$name"; fi
+    printf 'processor\t: %d\n' "$cpu"
+    if [[ $name != german ]]; then printf 'model name\t: Made Up %s, 9999 MHz\n' "$name"; fi
+    echo
     if ((l3 > 0)); then
       local cache=$root/sys/devices/system/cpu/cpu$cpu/cache/index3
       mkdir -p "$cache"

@@ -86,7 +86,7 @@ constexpr OtherOption kOtherOptions[] = {
     {"-l --list --list-cases --list-tests --collect-only --benchmark_list_tests", "",
      "attnbench list CONFIG lists the cases"},
     {"--json --csv --md --markdown --junit --junitxml --xml --benchmark_format --output-format", "--format",
-     "--format json,csv,md,junit chooses reports"},
+     "--format chooses the reports"},
     {"--output --output-dir --out-dir --outdir --output-file --save --save-to --benchmark_out -O", "--out",
      "--out PATH does that"},
     {"-d -g --gpu --gpus --cuda --cpu --backend", "--device", "--device cpu, cuda or cuda:1 does that"},

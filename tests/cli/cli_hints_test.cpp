@@ -34,6 +34,7 @@ const Hint kHints[] = {
     {"list  --case  {batch: q4, page_size: 16}", "did you mean 'block_size'?"},
     {"list  --case  {seqlen: 512}", "did you mean 'batch: 8q1s4k'?"},
     {"list  --case  {batch: q4, sliding_window: 255}", "did you mean 'window: \"4095,0\"'?"},
+    {"list  --case  {batch: q4, mask: top_left}", "did you mean 'causal_top_left'?"},
     {"list  --case  {batch: q4, block_size: 16,64}",
      "a value is written block_size: 16, a list block_size: [16, 64]"},
     {"list  --case  {batch: q4}  --set  head_size=64", "did you mean 'head_dim'?"},
@@ -55,7 +56,7 @@ const Hint kHints[] = {
     {"run  quickstart  --causal", "'mask' is a key of a case"},
     {"run  quickstart  --model  llama-3.1-8b", "--case '{model: llama-3.1-8b, batch: 8q1s4k}'"},
     {"run  quickstart  --seeds  3", "did you mean '--seed'?"},
-    {"run  quickstart  --csv", "--format json,csv,md,junit chooses reports"},
+    {"run  quickstart  --csv", "--format chooses the reports"},
     {"run  quickstart  --output-dir  x", "--out PATH does that"},
     {"list  quickstart  --output  x", "it prints to stdout: > FILE"},
     {"run  quickstart  --gpu  1", "--device cpu, cuda or cuda:1 does that"},
@@ -184,7 +185,7 @@ constexpr const char* kWrong[] = {
     "compare  base.json  nofile.json",
     "gate  model.yaml",
     "merge  runs",
-    "report  nofile.json",
+    "report  --format  svg  nofile.json",
     "selftest  --device  cpu  --filter  ^nope$",
     "fuzz  --device  cpu  --minutes  -1",
     "export  --case  {batch: q4}",
@@ -268,17 +269,18 @@ TEST(CliHintsThatWork, LongCasesAreAnnounced) {
                           "--kernel", "example", "--timeout", timeout})
         .err;
   };
-  EXPECT_THAT(run("q32k", "6000"), HasSubstr("[1/1] expected to take about "));
-  EXPECT_THAT(run("q32k", "10"), HasSubstr("[1/1] may take longer than --timeout 10: attention/contiguous/"));
+  EXPECT_THAT(run("q256k", "1000000"), HasSubstr("[1/1] expected to take about "));
+  EXPECT_THAT(run("q256k", "10"),
+              HasSubstr("[1/1] may take longer than --timeout 10: attention/contiguous/"));
   EXPECT_THAT(run("q32", "10"), AllOf(HasSubstr("[1/1] skip"), Not(HasSubstr("longer than"))));
   // The time of a short case tells that the kernel is slow.
   scratch.write("two.yaml",
-                "name: two\ndefaults: {heads: 8}\nsweeps: [{batch: 2q64}, {kv: contiguous, batch: q4k}]\n");
+                "name: two\ndefaults: {heads: 8}\nsweeps: [{batch: 2q64}, {kv: contiguous, batch: q16k}]\n");
   EXPECT_THAT(run_attnbench(scratch, {"run", "two.yaml", "--device", "cpu", "--no-ceilings", "--min-time",
                                       "0.01", "--plugin", std::string(ATTNBENCH_PLUGIN_DIR) + "/example.so",
-                                      "--kernel", "example", "--timeout", "6000"})
+                                      "--kernel", "example", "--timeout", "1000000"})
                   .err,
-              ContainsRegex("\\[2/2\\] expected to take about [0-9]+ min"));
+              ContainsRegex("\\[2/2\\] expected to take about [0-9]+ (min|h)"));
 }
 
 TEST(CliHintsThatWork, ReproLinesWithAnotherCommand) {
