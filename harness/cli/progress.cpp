@@ -46,8 +46,11 @@ std::string Progress::announcement(const WorkItem& work) const {
     s = std::max(s, kLaunches * cost_of(work.item->params).flop / rate->second);
   const double limit = options_.timeout_s;
   if (s < std::min(kLongWait, limit)) return "";
-  return s > limit ? fmt::format("may take longer than --timeout {:g}: ", limit)
-                   : fmt::format("expected to take about {}: ", duration_text(s));
+  if (s > limit) return fmt::format("may take longer than --timeout {:g}: ", limit);
+  const bool guessed =
+      session_.plugin_of.count(work.kernel) > 0 && slowness == slowness_.end() && rate == flop_per_s_.end();
+  return fmt::format("expected to take about {}{}: ", duration_text(s),
+                     guessed ? ", if the plug-in is as fast as the built-in kernels" : "");
 }
 
 void Progress::learn(const Record& r) {

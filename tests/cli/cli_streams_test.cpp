@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "harness/device/sanitized.h"
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
@@ -128,6 +129,7 @@ TEST(CliStreams, ClosedOnesTakeNoFilesPlace) {
 }
 
 TEST(CliStreams, AFileThatMayNotGrowIsAnErrorThatKeepsTheJournal) {
+  if (kThreadSanitized) GTEST_SKIP() << "ThreadSanitizer itself needs files that may grow";
   const Scratch scratch;
   EXPECT_EQ(shell(scratch, "ulimit -f 8; ", kRun), 2);
   EXPECT_THAT(read_text(scratch.dir() / "err"), HasSubstr("File too large"));
