@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "harness/cases/case.h"
+#include "harness/facts/verdict.h"
 #include "harness/interop/flashinfer_trace.h"
-#include "harness/judge/verdict.h"
 
 namespace CLI {
 class App;

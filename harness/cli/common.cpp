@@ -8,7 +8,7 @@
 
 #include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
-#include "harness/judge/declared_types.h"
+#include "harness/facts/declared_types.h"
 #include "harness/results/record.h"
 #include "harness/results/text.h"
 

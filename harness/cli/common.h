@@ -22,7 +22,7 @@ std::function<std::string(const std::string&)> number_in(double lo, double hi);
 /// A check for options that name a file or a folder: returns what is wrong with the text, or an empty string.
 std::string has_a_name(const std::string& text);
 
-/// --require, of run and gate: types that attention kernels must declare (judge/declared_types.h).
+/// --require, of run and gate: types that attention kernels must declare (facts/declared_types.h).
 void add_require_option(CLI::App& command, std::vector<std::string>& required);
 
 /// Throws UsageError if `out` is one of the results files in `inputs`, or a file of results in one of the

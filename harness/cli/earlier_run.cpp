@@ -49,13 +49,7 @@ bool is_turn(const fs::path& path) {
 /// Absolute paths of a run's plug-ins, sorted.
 std::vector<std::string> plugins_of(const ResultSet& set) {
   std::vector<std::string> paths;
-  try {
-    if (set.context_entry == nullptr) return {};
-    for (const auto& plugin : set.context_entry->at("attnbench").at("plugins"))
-      paths.push_back(plugin.at("path").get<std::string>());
-  } catch (const nlohmann::json::exception&) {  // not the results of a run
-    return {};
-  }
+  for (const PluginInfo& plugin : set.context.plugins) paths.push_back(plugin.path);
   std::sort(paths.begin(), paths.end());
   return paths;
 }
@@ -263,10 +257,9 @@ std::optional<EarlierCeilings> earlier_ceilings(const fs::path& dir) {
   std::error_code ec;
   if (dir.empty() || !fs::exists(results, ec)) return std::nullopt;
   try {
-    const auto context = nlohmann::ordered_json::parse(read_results_text(results)).at("context");
-    return EarlierCeilings{ceilings_from_json(context.at("attnbench").at("ceilings")),
-                           context.at("host_name").get<std::string>()};
-  } catch (const nlohmann::json::exception&) {
+    const RunContext context = load_results(results.string()).context;
+    return EarlierCeilings{context.ceilings, context.host};
+  } catch (const ResultsError&) {  // said when its records are taken up
     return std::nullopt;
   }
 }

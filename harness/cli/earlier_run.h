@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/cli/case_options.h"
+#include "harness/launch/plugin.h"
 #include "harness/results/load.h"
 #include "harness/results/record.h"
 #include "harness/session/session.h"

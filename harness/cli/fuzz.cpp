@@ -159,9 +159,7 @@ int run_fuzz(const FuzzFlags& flags, const Program& program) {
     std::cerr << fmt::format("no kernel of these names on {}\n", executor.info().name);
     return 6;
   }
-  RunContext context = describe_run(executor.info(), "fuzz", program.command_line);
-  context.plugins = program.plugins;
-  const Reports reports(o.out, std::move(context), options);
+  const Reports reports(o.out, context_of_run(executor.info(), "fuzz", program), options);
   if (!o.quiet) std::cerr << fmt::format("fuzz: seed {} on {}\n", options.seed, executor.info().name);
   set_advice(o.in_process ? "without --in-process it is a finding, and others are looked for" : "");
   watch_for_stop();

@@ -274,7 +274,7 @@ class Gate {
     if (!uncovered.empty()) code = worse_exit_code(code, 1);
     report(o_, runs_, decision.result, options, code, told_);
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    if (code != 0) std::cerr << hidden_text(decision.result, fresh_.results.context, cores);
+    if (code != 0) std::cerr << hidden_text(decision.result, fresh_.results.context.device, cores);
     print_reruns(decision.rerun.size());
     for (const std::string& kernel : uncovered) std::cout << "gate: " << one_line(kernel) << "\n";
     if (!uncovered.empty())

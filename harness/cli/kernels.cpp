@@ -16,7 +16,7 @@
 #include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/config/feature_keys.h"
-#include "harness/judge/declared_types.h"
+#include "harness/facts/declared_types.h"
 #include "harness/results/text.h"
 
 namespace attnbench::cli {

@@ -193,6 +193,16 @@ std::vector<std::string> python_words(const Program& program) {
   return {"--python", std::filesystem::absolute(python_file(program.python)).lexically_normal().string()};
 }
 
+RunContext context_of_run(const DeviceInfo& device, const std::string& name, const Program& program) {
+  RunContext context = describe_run(device, name, program.command_line);
+  for (const LoadedPlugin& p : program.plugins) {
+    PluginInfo info{p.path, p.digest, {}, p.versions};
+    for (const Kernel* k : p.kernels) info.kernels.push_back(k->name);
+    context.plugins.push_back(std::move(info));
+  }
+  return context;
+}
+
 std::string plugin_of(const Program& program, const Kernel& kernel) {
   for (const LoadedPlugin& p : program.plugins) {
     if (std::find(p.kernels.begin(), p.kernels.end(), &kernel) != p.kernels.end()) return p.path;

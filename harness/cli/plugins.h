@@ -6,6 +6,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/error.h"
+#include "harness/results/record.h"
 
 namespace attnbench::cli {
 
@@ -38,6 +39,9 @@ std::vector<std::string> words_again(const Program& program, const std::vector<s
 
 /// The words that choose this interpreter again, in any folder; none if --python was not given or is not used.
 std::vector<std::string> python_words(const Program& program);
+
+/// What a run of this program on `device` is, with its plug-ins.
+RunContext context_of_run(const DeviceInfo& device, const std::string& name, const Program& program);
 
 /// The plug-in file of a kernel; empty for a built-in kernel.
 std::string plugin_of(const Program& program, const Kernel& kernel);

@@ -129,8 +129,10 @@ std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& 
                             const std::vector<WorkItem>& work, Journal& journal) {
   const auto results = dir / "results.json";
   std::error_code ec;
-  if (std::filesystem::exists(results, ec))
-    refuse_other_run(dir, differences(results, context, work), in_gate() ? "" : began_as(results));
+  if (std::filesystem::exists(results, ec)) {
+    const ResultSet there = load_results(results.string());
+    refuse_other_run(dir, differences(there, context, work), in_gate() ? "" : began_as(there.context));
+  }
   Finished finished = read_finished(dir / "journal.jsonl", work);
   journal.cut(finished.whole_bytes);
   if (!finished.ends_a_line) journal.append("\n");
@@ -363,10 +365,9 @@ Ceilings ceilings_of(Executor& executor, const SessionOptions& options) {
 RunContext context_of(const DeviceInfo& device, const Cases& cases, const Program& program,
                       const std::vector<WorkItem>& whole, const std::vector<WorkItem>& work,
                       const SessionOptions& options, std::pair<int, int> shard) {
-  RunContext context = describe_run(device, cases.name, program.command_line);
+  RunContext context = context_of_run(device, cases.name, program);
   describe_plan(context, whole, work, options);
   std::tie(context.plan.shard, context.plan.shards) = shard;
-  context.plugins = program.plugins;
   context.complete = false;
   return context;
 }

@@ -202,8 +202,7 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
     write_file_atomically(dir / name, text);
     std::cout << "report: " << (dir / name).string() << "\n";
   };
-  RunContext context = describe_run(steps.info(), "selftest", program.command_line);
-  context.plugins = program.plugins;
+  const RunContext context = context_of_run(steps.info(), "selftest", program);
   if (flags.sensitivity) return run_sensitivity(flags, program, steps.device(), dir, context);
   if (flags.in_process) set_advice("without --in-process it is the error of one step, and the others go on");
   watch_for_stop();

@@ -104,7 +104,8 @@ void leave_undecided(CompareResult& result, const ResultSet& fresh) {
 
 int rerun_rounds(const GatePolicy& policy, const ResultSet& base) {
   if (policy.update_baseline) return 0;
-  const bool as_one = policy.stored_baseline && base.context.device_kind == "cpu";
+  const DeviceInfo& device = base.context.device;
+  const bool as_one = policy.stored_baseline && device.kind == DeviceKind::kCpu && device.threads > 0;
   return policy.reruns.value_or(as_one ? kRerunsOfCpu : kReruns);
 }
 
@@ -204,12 +205,12 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
   return out;
 }
 
-std::string hidden_text(const CompareResult& result, const LoadedContext& fresh, int cores) {
+std::string hidden_text(const CompareResult& result, const DeviceInfo& device, int cores) {
   const auto hidden = std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& row) {
     return row.change == Change::kInconclusive && row.doubt == Doubt::kMachine;
   });
   if (hidden == 0) return "";
-  const bool all_cores = fresh.device_kind == "cpu" && cores > 1 && fresh.device_threads >= cores;
+  const bool all_cores = device.kind == DeviceKind::kCpu && cores > 1 && device.threads >= cores;
   return fmt::format("gate: other work on the machine hid {}: end it, or {}\n",
                      cases_text(static_cast<std::size_t>(hidden)),
                      all_cores ? "if it needs only some of the cores, leave it those with --threads N"

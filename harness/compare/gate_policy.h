@@ -129,7 +129,7 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
 
 /// Says how many cases other work on the machine hid, and what helps: to leave it cores, if the kernels ran on a
 /// CPU and on all of its `cores`. Empty if it hid none.
-std::string hidden_text(const CompareResult& result, const LoadedContext& fresh, int cores);
+std::string hidden_text(const CompareResult& result, const DeviceInfo& device, int cores);
 
 /// Number of results in this set that passed.
 int64_t count_right(const ResultSet& set);

@@ -24,13 +24,14 @@ std::vector<std::string> context_mismatches(const ResultSet& base, const ResultS
     if (!b.empty() && !f.empty() && b != f)
       out.push_back(fmt::format("{}: '{}' in BASE, '{}' in NEW", what, b, f));
   };
-  const LoadedContext &b = base.context, &f = fresh.context;
-  compare("device", b.device_model, f.device_model);
-  compare("driver", b.driver, f.driver);
-  compare("CUDA", b.cuda, f.cuda);
+  const RunContext &b = base.context, &f = fresh.context;
+  compare("device", b.device.model, f.device.model);
+  compare("driver", b.device.driver, f.device.driver);
+  compare("CUDA", b.device.runtime, f.device.runtime);
   compare("build type", b.build_type, f.build_type);
-  if (b.device_kind == "cpu" && f.device_kind == "cpu" && b.device_threads > 0 && f.device_threads > 0) {
-    compare("host threads (--threads)", std::to_string(b.device_threads), std::to_string(f.device_threads));
+  const auto states_threads = [](const DeviceInfo& d) { return d.kind == DeviceKind::kCpu && d.threads > 0; };
+  if (states_threads(b.device) && states_threads(f.device)) {
+    compare("host threads (--threads)", std::to_string(b.device.threads), std::to_string(f.device.threads));
   }
   const auto modes = [](const ResultSet& set, auto of) {  // all that occur, sorted
     std::set<std::string> seen;

@@ -34,11 +34,12 @@ std::map<std::string, RunNoise> noise_between(std::span<const ResultSet> runs) {
 std::string noise_to_text(const NoiseFile& n) {
   nlohmann::ordered_json j;
   j["attnbench_noise"] = 1;
-  j["device"] = {{"kind", n.context.device_kind},
-                 {"model", n.context.device_model},
-                 {"driver", n.context.driver},
-                 {"cuda", n.context.cuda},
-                 {"threads", n.context.device_threads}};
+  const DeviceInfo& d = n.context.device;
+  j["device"] = {{"kind", device_kind_name(d.kind)},
+                 {"model", d.model},
+                 {"driver", d.driver},
+                 {"cuda", d.runtime},
+                 {"threads", d.threads}};
   j["build_type"] = n.context.build_type;
   j["revision"] = n.context.revision;
   j["date"] = n.context.date;
@@ -57,19 +58,12 @@ NoiseFile load_noise(const std::string& path) {
   const std::string text = read_results_text(path);
   NoiseFile out;
   try {
-    const nlohmann::json j = nlohmann::json::parse(text);
+    const auto j = nlohmann::ordered_json::parse(text);
     if (!j.is_object() || j.value("attnbench_noise", 0) != 1) {
       throw ResultsError(
           fmt::format("{}: error: not a noise file; attnbench gate --calibrate makes one", path));
     }
-    const nlohmann::json& d = j.at("device");
-    out.context.device_kind = d.value("kind", "");
-    out.context.device_model = d.value("model", "");
-    out.context.driver = d.value("driver", "");
-    out.context.cuda = d.value("cuda", "");
-    out.context.device_threads = d.value("threads", 0);
-    out.context.build_type = j.value("build_type", "");
-    out.context.revision = j.value("revision", "");
+    out.context = context_from_json({{"attnbench", j}});
     out.pairs = j.value("pairs", 0);
     out.false_alarms = j.value("false_alarms", 0);
     out.min_effect = j.value("min_effect", 0.0);
@@ -80,7 +74,9 @@ NoiseFile load_noise(const std::string& path) {
       }
       out.noise_of[name] = noise;
     }
-  } catch (const nlohmann::json::exception& e) {
+  } catch (const ResultsError&) {
+    throw;
+  } catch (const std::exception& e) {
     throw ResultsError(fmt::format("{}: error: not a noise file: {}", path, e.what()));
   }
   return out;

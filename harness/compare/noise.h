@@ -12,7 +12,7 @@
 namespace attnbench {
 
 struct NoiseFile {
-  LoadedContext context;  ///< context of the measured runs
+  RunContext context;  ///< context of the measured runs
   int pairs = 0;
   int false_alarms = 0;                      ///< pairs called slower or faster without this file
   double min_effect = 0;                     ///< minimum effect of those comparisons

@@ -4,11 +4,10 @@
 #include <cmath>
 #include <cstdint>
 
+#include "harness/facts/device_info.h"
 #include "kernels/contract/dtype.h"
 
 namespace attnbench {
-
-inline constexpr int32_t kMostRanks = 16;
 
 /// Where the ranks meet in a launch, in this order. Each place has words of its own, so a kernel that meets there
 /// has nothing to put back.

@@ -6,8 +6,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "harness/facts/verdict.h"
 #include "harness/judge/made_up.h"
-#include "harness/judge/verdict.h"
 
 namespace attnbench {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/facts/verdict.h"
 #include "harness/judge/appended_rows.h"
-#include "harness/judge/verdict.h"
 #include "harness/workload/workload.h"
 
 namespace attnbench {

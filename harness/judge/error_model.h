@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <string>
 
+#include "harness/facts/verdict.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {
 
-inline constexpr double kMaxZ = 6.0;           ///< limit of |z| of an element, and of an LSE
 inline constexpr double kMaxBiasSe = 8.0;      ///< limit of the slope, in standard errors ...
 inline constexpr double kBiasFloor = 0x1p-13;  ///< ... plus this per rounding of O, which clean kernels reach
 

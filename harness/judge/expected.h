@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/cases/case.h"
-#include "harness/judge/verdict.h"
+#include "harness/facts/verdict.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "harness/cases/case.h"
-#include "harness/judge/verdict.h"
+#include "harness/facts/verdict.h"
 #include "reference/backward.h"
 
 namespace attnbench {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "harness/judge/verdict.h"
+#include "harness/facts/verdict.h"
 #include "harness/workload/workload.h"
 #include "kernels/contract/kernel.h"
 

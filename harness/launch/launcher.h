@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "harness/facts/skip_reason.h"
 #include "harness/launch/guarded_call.h"
 #include "harness/launch/parts.h"
 #include "harness/launch/rank_exchange.h"
-#include "harness/launch/skip_reason.h"
 #include "harness/workload/workload.h"
 #include "kernels/registry.h"
 

@@ -13,9 +13,9 @@
 
 #include "harness/cases/case.h"
 #include "harness/device/ranks.h"
+#include "harness/facts/skip_reason.h"
 #include "harness/launch/merge_variance.h"
 #include "harness/launch/rank_words.h"
-#include "harness/launch/skip_reason.h"
 #include "harness/workload/guarded_buffer.h"
 
 namespace attnbench {

@@ -231,8 +231,8 @@ void write_kernel_matrix_json(std::ostream& out, const ResultSet& run) {
   const MatrixRows rows = rows_of(run);
   Json j = {{"context",
              {{"date", valid_utf8(run.context.date)},
-              {"device", valid_utf8(run.context.device_model)},
-              {"driver", valid_utf8(run.context.driver)},
+              {"device", valid_utf8(run.context.device.model)},
+              {"driver", valid_utf8(run.context.device.driver)},
               {"version", valid_utf8(run.context.version)},
               {"revision", valid_utf8(run.context.revision)},
               {"complete", run.context.complete}}},

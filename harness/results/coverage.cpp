@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "harness/judge/declared_types.h"
+#include "harness/facts/declared_types.h"
 #include "harness/results/text.h"
 
 namespace attnbench {

@@ -8,7 +8,6 @@
 
 #include "harness/config/json_number.h"
 #include "harness/config/keys.h"
-#include "harness/device/rank_rows.h"
 #include "harness/results/fields.h"
 
 namespace attnbench {
@@ -257,6 +256,68 @@ static void describe(Fields& f, HostCache& c) {
   f("num_sharing", c.num_sharing);
 }
 
+static void describe(Fields& f, PlanInfo& p) {
+  f("digest", p.digest);
+  f("size", p.size);
+  f("shard", p.shard);
+  f("shards", p.shards);
+  f("options", p.options);
+}
+
+static void describe(Fields& f, PluginInfo& p) {
+  f("path", p.path);
+  f("digest", p.digest);
+  f("kernels", p.kernels);
+  f.if_known(!p.versions.empty(), "versions", p.versions);
+}
+
+struct HostCpu {
+  RunContext& of;
+};
+static void describe(Fields& f, HostCpu& cpu) {
+  f("model", cpu.of.cpu_model);
+  f("threads", cpu.of.cpu_threads);
+}
+
+/// `attnbench` in a context.
+struct OwnContext {
+  RunContext& of;
+};
+static void describe(Fields& f, OwnContext& own) {
+  RunContext& c = own.of;
+  HostCpu cpu{c};
+  f.derived("schema", kResultsSchema);
+  f.derived("default_params", Json::object());  // results_text omits parameters and lists them here
+  f("name", c.name);
+  f("version", c.version);
+  f("revision", c.revision);
+  f("build_type", c.build_type);
+  f("command_line", c.command_line);
+  f("device", c.device);
+  f("cpu", cpu);
+  f("ceilings", c.ceilings);
+  f("complete", c.complete);
+  f("planned", c.planned);
+  f("plan", c.plan);
+  f("plugins", c.plugins);
+  f.derived("real_time",
+            "median of the samples in attnbench.time.samples_us; 0 where there is no valid time");
+}
+
+static void describe(Fields& f, RunContext& c) {
+  f("date", c.date);
+  f("host_name", c.host);
+  f.derived("executable", c.command_line.empty() ? "" : c.command_line.front());
+  f.derived("num_cpus", c.cpu_threads);
+  f.derived("mhz_per_cpu", std::isfinite(c.cpu_mhz) ? std::llround(c.cpu_mhz) : 0);
+  f("cpu_scaling_enabled", c.cpu_scaling);
+  f("caches", c.caches);
+  f("load_avg", c.load_avg);
+  f.derived("library_build_type", c.build_type == "Debug" ? "debug" : "release");
+  OwnContext own{c};
+  f("attnbench", own);
+}
+
 namespace {
 
 template <class T>
@@ -265,15 +326,21 @@ Json part_to_json(T part) {
   return Fields(j, nullptr).written(part);
 }
 
+/// Reads `j` over what `part` holds.
 template <class T>
-T part_from_json(const Json& j, const char* what) {
-  T part;
-  Fields(j, nullptr, /*whole=*/true).read(j, what, part);
+T part_from_json(const Json& j, const char* what, bool whole = true, T part = {}) {
+  Fields(j, nullptr, whole).read(j, what, part);
   return part;
 }
 
 }  // namespace
 
+Json context_to_json(const RunContext& c) { return part_to_json(c); }
+RunContext context_from_json(const Json& j) {
+  RunContext unknown;
+  unknown.device.threads = 0;
+  return part_from_json(j, "context", /*whole=*/false, unknown);
+}
 Json ceilings_to_json(const Ceilings& c) { return part_to_json(c); }
 Json device_to_json(const DeviceInfo& d) { return part_to_json(d); }
 Ceilings ceilings_from_json(const Json& j) { return part_from_json<Ceilings>(j, "ceilings"); }
@@ -330,48 +397,6 @@ nlohmann::ordered_json record_to_json(const Record& r, int64_t family, int64_t i
   }
   Record copy = r;
   j["attnbench"] = Fields(j, &copy).written(copy);
-  return j;
-}
-
-nlohmann::ordered_json context_to_json(const RunContext& c) {
-  Json j;
-  j["date"] = c.date;
-  j["host_name"] = c.host;
-  j["executable"] = c.command_line.empty() ? "" : c.command_line.front();
-  j["num_cpus"] = c.cpu_threads;
-  j["mhz_per_cpu"] = std::isfinite(c.cpu_mhz) ? std::llround(c.cpu_mhz) : 0;
-  j["cpu_scaling_enabled"] = c.cpu_scaling;
-  j["caches"] = part_to_json(c.caches);
-  j["load_avg"] = part_to_json(c.load_avg);
-  j["library_build_type"] = c.build_type == "Debug" ? "debug" : "release";
-
-  Json a;
-  a["schema"] = kResultsSchema;
-  a["default_params"] = Json::object();  // results_text omits parameters and lists them here
-  a["name"] = c.name;
-  a["version"] = c.version;
-  a["revision"] = c.revision;
-  a["build_type"] = c.build_type;
-  a["command_line"] = c.command_line;
-  a["device"] = device_to_json(c.device);
-  a["cpu"] = {{"model", c.cpu_model}, {"threads", c.cpu_threads}};
-  a["ceilings"] = ceilings_to_json(c.ceilings);
-  a["complete"] = c.complete;
-  a["planned"] = c.planned;
-  a["plan"] = {{"digest", c.plan.digest},
-               {"size", c.plan.size},
-               {"shard", c.plan.shard},
-               {"shards", c.plan.shards},
-               {"options", part_to_json(c.plan.options)}};
-  a["plugins"] = Json::array();
-  for (const LoadedPlugin& plugin : c.plugins) {
-    Json kernels = Json::array();
-    for (const Kernel* k : plugin.kernels) kernels.push_back(k->name);
-    a["plugins"].push_back({{"path", plugin.path}, {"digest", plugin.digest}, {"kernels", kernels}});
-    for (const auto& [name, version] : plugin.versions) a["plugins"].back()["versions"][name] = version;
-  }
-  a["real_time"] = "median of the samples in attnbench.time.samples_us; 0 where there is no valid time";
-  j["attnbench"] = a;
   return j;
 }
 

@@ -23,6 +23,9 @@ inline constexpr int kFirstSchemaWithDefaults = 2;
 nlohmann::ordered_json record_to_json(const Record& r, int64_t family = 0, int64_t instance = 0);
 
 nlohmann::ordered_json context_to_json(const RunContext& c);
+/// What is absent keeps its default, so that older files and those of Google Benchmark can be read. Throws Error, which
+/// names a field of a wrong type.
+RunContext context_from_json(const nlohmann::ordered_json& j);
 nlohmann::ordered_json device_to_json(const DeviceInfo& d);
 nlohmann::ordered_json ceilings_to_json(const Ceilings& c);
 

@@ -159,30 +159,6 @@ class Gatherer {
   int aggregates_ = 0;
 };
 
-LoadedContext context_of(const json& c) {
-  LoadedContext out;
-  Fields all = fields_of(c);
-  all("date", out.date);
-  all("host_name", out.host);
-  const json* a = find_member(c, "attnbench");
-  if (a == nullptr) return out;
-  Fields own = fields_of(*a);
-  own("name", out.name);
-  own("version", out.version);
-  own("revision", out.revision);
-  own("build_type", out.build_type);
-  own("complete", out.complete);
-  if (const json* d = find_member(*a, "device")) {
-    Fields device = fields_of(*d);
-    device("kind", out.device_kind);
-    device("model", out.device_model);
-    device("driver", out.driver);
-    device("cuda", out.cuda);
-    device("threads", out.device_threads);
-  }
-  return out;
-}
-
 void parse_journal(const std::string& text, ResultSet& set) {
   Gatherer gatherer(set);
   int line_number = 0;
@@ -231,7 +207,7 @@ void parse_whole(const std::string& text, ResultSet& set) {
   }
   if (const json* context = find_member(root, "context")) {
     check_schema(*context, set.path);
-    set.context = read_at({set.path, "context"}, [&] { return context_of(*context); });
+    set.context = read_at({set.path, "context"}, [&] { return context_from_json(*context); });
     set.context_entry = std::make_shared<const nlohmann::json>(*context);
   }
   Gatherer gatherer(set);

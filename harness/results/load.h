@@ -31,17 +31,9 @@ class ResultsError : public Error {
       : Error(what, kExitUsage, "") {}  // what() names the path, so no prefix
 };
 
-/// Facts that decide whether two files may be compared; empty or 0 if the file does not say.
-struct LoadedContext {
-  std::string name, version, revision, build_type, date, host;
-  std::string device_kind, device_model, driver, cuda;
-  int device_threads = 0;
-  bool complete = true;
-};
-
 struct ResultSet {
   std::string path;
-  LoadedContext context;
+  RunContext context;
   std::vector<Record> results;  ///< of a plain file, without a kernel
   int torn_lines = 0;           ///< journal: 1 if a crash cut the last line short
   int replaced = 0;  ///< entries that a later one of the same name and device replaced (a resumed run)

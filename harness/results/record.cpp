@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "attnbench_version.h"
-#include "harness/judge/error_model.h"
 #include "harness/results/host.h"
 #include "harness/results/text.h"
 

@@ -12,12 +12,10 @@
 #include <vector>
 
 #include "harness/cases/case.h"
-#include "harness/device/device.h"
-#include "harness/judge/verdict.h"
-#include "harness/launch/plugin.h"
-#include "harness/launch/skip_reason.h"
-#include "harness/timing/roofline.h"
-#include "harness/timing/timing.h"
+#include "harness/facts/device_info.h"
+#include "harness/facts/skip_reason.h"
+#include "harness/facts/time_result.h"
+#include "harness/facts/verdict.h"
 
 namespace attnbench {
 
@@ -96,7 +94,15 @@ struct PlanInfo {
   std::vector<std::pair<std::string, std::string>> options;  ///< options that change what a record holds
 };
 
-/// What a run was. It goes into `context`.
+/// A file of --plugin.
+struct PluginInfo {
+  std::string path;                                           ///< absolute
+  std::string digest;                                         ///< of the file
+  std::vector<std::string> kernels;                           ///< their names
+  std::vector<std::pair<std::string, std::string>> versions;  ///< of Python and its packages; else empty
+};
+
+/// What a run was. It goes into `context`. Of a file, what it does not say is empty; then device.threads is 0.
 struct RunContext {
   std::string name;  ///< name of the configuration
   std::vector<std::string> command_line;
@@ -110,9 +116,9 @@ struct RunContext {
   bool complete = true;  ///< false: interrupted, more cases were planned
   int64_t planned = 0;   ///< planned pairs of case and kernel of this shard
   PlanInfo plan;
-  std::vector<LoadedPlugin> plugins;  ///< --plugin
-  double cpu_mhz = 0;                 ///< highest clock of the first core in MHz; 0 if unknown
-  bool cpu_scaling = false;           ///< the governor may change the clock
+  std::vector<PluginInfo> plugins;
+  double cpu_mhz = 0;        ///< highest clock of the first core in MHz; 0 if unknown; not read from files
+  bool cpu_scaling = false;  ///< the governor may change the clock
   std::vector<HostCache> caches;
   std::vector<double> load_avg;  ///< over 1, 5 and 15 minutes, at the start of the run
 };

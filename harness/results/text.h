@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "harness/timing/two_speeds.h"
+#include "harness/facts/two_speeds.h"
 
 namespace attnbench {
 

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "harness/error.h"
-#include "harness/judge/verdict.h"
+#include "harness/facts/verdict.h"
 #include "harness/results/json.h"
 #include "harness/results/text.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "harness/config/case_params.h"
-#include "harness/judge/verdict.h"
+#include "harness/facts/verdict.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {

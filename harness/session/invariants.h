@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/judge/verdict.h"
+#include "harness/facts/verdict.h"
 #include "harness/launch/launcher.h"
 #include "harness/session/plan.h"
 

@@ -7,8 +7,8 @@
 
 #include "harness/cases/case.h"
 #include "harness/device/device.h"
-#include "harness/judge/verdict.h"
-#include "harness/launch/skip_reason.h"
+#include "harness/facts/skip_reason.h"
+#include "harness/facts/verdict.h"
 
 namespace attnbench {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "harness/cases/case.h"
-#include "harness/judge/declared_types.h"
+#include "harness/facts/declared_types.h"
+#include "harness/facts/skip_reason.h"
 #include "harness/judge/verify.h"
-#include "harness/launch/skip_reason.h"
 #include "harness/results/record.h"
 #include "harness/timing/timing.h"
 #include "kernels/registry.h"

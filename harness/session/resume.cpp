@@ -89,27 +89,18 @@ std::vector<WorkItem> unfinished(const std::vector<WorkItem>& work, const std::v
 
 namespace {
 
-/// A member, or null.
-Json part(const Json& j, const char* key) { return j.is_object() && j.contains(key) ? j.at(key) : Json(); }
-
 /// "a.so, b.so"; "none".
-std::string plugin_paths(const Json& plugins) {
+std::string plugin_paths(const std::vector<PluginInfo>& plugins) {
   std::string paths;
-  for (const Json& plugin : plugins) {
-    const Json path = part(plugin, "path");
-    paths += (paths.empty() ? "" : ", ") + (path.is_string() ? one_line(path.get<std::string>()) : "?");
-  }
+  for (const PluginInfo& p : plugins) paths += (paths.empty() ? "" : ", ") + one_line(p.path);
   return paths.empty() ? "none" : paths;
 }
 
 /// How the plug-ins differ. Their paths do not matter, but the builds that ran do.
-std::string plugin_difference(const Json& then, const Json& now) {
-  const auto builds = [](const Json& plugins) {
-    Json digests = Json::array();
-    for (const Json& plugin : plugins) digests.push_back(part(plugin, "digest"));
-    return digests;
-  };
-  if (builds(then) == builds(now)) return "";
+std::string plugin_difference(const std::vector<PluginInfo>& then, const std::vector<PluginInfo>& now) {
+  if (std::equal(then.begin(), then.end(), now.begin(), now.end(),
+                 [](const PluginInfo& a, const PluginInfo& b) { return a.digest == b.digest; }))
+    return "";
   const std::string paths = plugin_paths(now);
   if (then.size() == now.size() && plugin_paths(then) == paths)
     return fmt::format("plug-ins: {} changed since (the file's digest is another)", paths);
@@ -117,31 +108,27 @@ std::string plugin_difference(const Json& then, const Json& now) {
 }
 
 /// How the cases differ, as far as the finished ones tell.
-std::string case_difference(const Json& was, const Json& is, const Json& finished,
+std::string case_difference(const PlanInfo& was, const PlanInfo& is, const std::vector<Record>& finished,
                             const std::vector<WorkItem>& work) {
-  if (part(was, "size") == is.at("size") && part(was, "digest") == is.at("digest")) return "";
+  if (was.size == is.size && was.digest == is.digest) return "";
   std::map<Key, const WorkItem*> items;
   for (const WorkItem& w : work) items[key_of(w)] = &w;
   std::string seeds, other;
   int64_t others = 0;
-  for (const Json& entry : finished) {
-    const Key key{text_at(entry, "id"), text_at(entry, "kernel")};
-    const auto item = items.find(key);
+  for (const Record& r : finished) {
+    const auto item = items.find({r.item.id, r.kernel});
     if (item == items.end()) {
-      if (others++ == 0) other = one_line(key.first + "/" + key.second);
+      if (others++ == 0) other = one_line(r.item.id + "/" + r.kernel);
       continue;
     }
-    const Json seed = part(part(entry, "attnbench"), "seed");
     const uint64_t own = item->second->item->seed;
-    if (seeds.empty() && seed != own)
-      seeds = fmt::format(", seed {} there and {} here", dump_json(seed), own);
+    if (seeds.empty() && r.item.seed != own)
+      seeds = fmt::format(", seed {} there and {} here", r.item.seed, own);
   }
-  const Json there = part(was, "size");
-  const Json& here = is.at("size");
-  std::string text = there != here
-                         ? fmt::format("cases: {} run{} planned there, {} here", dump_json(there),
-                                       there == 1 ? "" : "s", dump_json(here))
-                         : fmt::format("cases: {} runs planned here as there, but others", dump_json(here));
+  std::string text =
+      was.size != is.size
+          ? fmt::format("cases: {} run{} planned there, {} here", was.size, was.size == 1 ? "" : "s", is.size)
+          : fmt::format("cases: {} runs planned here as there, but others", is.size);
   text += seeds;
   if (others > 0)
     text +=
@@ -151,38 +138,39 @@ std::string case_difference(const Json& was, const Json& is, const Json& finishe
 
 }  // namespace
 
-std::vector<std::string> differences(const std::filesystem::path& results, const RunContext& context,
+std::vector<std::string> differences(const ResultSet& there, const RunContext& now,
                                      const std::vector<WorkItem>& work) {
-  const Json root = Json::parse(read_results_text(results), nullptr, /*allow_exceptions=*/false);
-  const Json then = part(part(root, "context"), "attnbench");
-  if (!then.is_object()) throw ResultsError(results.string() + ": error: not the results of a run");
-  const Json now = context_to_json(context).at("attnbench");
+  const RunContext& then = there.context;
+  if (then.version.empty()) throw ResultsError(there.path + ": error: not the results of a run");
   std::vector<std::string> out;
   const auto compare = [&](const std::string& name, const Json& a, const Json& b) {
     if (a != b) out.push_back(fmt::format("{}: {} there, {} here", name, shown(a), shown(b)));
   };
-  for (const char* key : {"name", "version", "revision", "build_type"})
-    compare(key, part(then, key), part(now, key));
-  for (const char* key : {"kind", "model", "threads"})
-    compare(std::string("device ") + key, part(part(then, "device"), key), part(part(now, "device"), key));
+  compare("name", then.name, now.name);
+  compare("version", then.version, now.version);
+  compare("revision", then.revision, now.revision);
+  compare("build_type", then.build_type, now.build_type);
+  compare("device kind", device_kind_name(then.device.kind), device_kind_name(now.device.kind));
+  compare("device model", then.device.model, now.device.model);
+  compare("device threads", then.device.threads, now.device.threads);
   const auto add = [&](std::string text) {
     if (!text.empty()) out.push_back(std::move(text));
   };
-  add(plugin_difference(part(then, "plugins"), part(now, "plugins")));
-  const Json was = part(then, "plan"), is = part(now, "plan");
-  for (const auto& [key, value] : is.at("options").items())
-    compare(key, part(part(was, "options"), key.c_str()), value);
-  for (const char* key : {"shard", "shards"}) compare(key, part(was, key), part(is, key));
-  add(case_difference(was, is, part(root, "benchmarks"), work));
+  add(plugin_difference(then.plugins, now.plugins));
+  const std::map<std::string, std::string> options(then.plan.options.begin(), then.plan.options.end());
+  for (const auto& [key, value] : now.plan.options) {
+    const auto was = options.find(key);
+    compare(key, was == options.end() ? "" : was->second, value);
+  }
+  compare("shard", then.plan.shard, now.plan.shard);
+  compare("shards", then.plan.shards, now.plan.shards);
+  add(case_difference(then.plan, now.plan, there.results, work));
   return out;
 }
 
-std::string began_as(const std::filesystem::path& results) {
-  const Json root = Json::parse(read_results_text(results), nullptr, /*allow_exceptions=*/false);
+std::string began_as(const RunContext& context) {
   std::string line;
-  for (const Json& word : part(part(part(root, "context"), "attnbench"), "command_line")) {
-    if (word.is_string()) line += (line.empty() ? "" : " ") + shell_word(word.get<std::string>());
-  }
+  for (const std::string& word : context.command_line) line += (line.empty() ? "" : " ") + shell_word(word);
   return one_line(line);
 }
 

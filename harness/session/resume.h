@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/results/load.h"
 #include "harness/session/session.h"
 
 namespace attnbench {
@@ -23,12 +24,12 @@ Finished read_finished(const std::filesystem::path& journal, const std::vector<W
 /// The items of `work` without a record.
 std::vector<WorkItem> unfinished(const std::vector<WorkItem>& work, const std::vector<Record>& records);
 
-/// How the run of this results.json differs from `context` and `work`, in words: "arguments: '--check full'
-/// there, nothing here". Empty if both are the same run. Throws ResultsError if the file cannot be read.
-std::vector<std::string> differences(const std::filesystem::path& results, const RunContext& context,
+/// How the run of these results differs from `now` and `work`, in words: "arguments: '--check full' there, nothing
+/// here". Empty if both are the same run. Throws ResultsError if no run of attnbench wrote them.
+std::vector<std::string> differences(const ResultSet& there, const RunContext& now,
                                      const std::vector<WorkItem>& work);
 
-/// The command line of the run of this results.json; empty if it has none. Throws ResultsError.
-std::string began_as(const std::filesystem::path& results);
+/// The command line of a run; empty if it is unknown.
+std::string began_as(const RunContext& context);
 
 }  // namespace attnbench

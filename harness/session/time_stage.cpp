@@ -9,6 +9,7 @@
 #include "harness/judge/sample.h"
 #include "harness/launch/link_times.h"
 #include "harness/session/timed_launches.h"
+#include "harness/timing/roofline.h"
 
 namespace attnbench {
 namespace {

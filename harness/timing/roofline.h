@@ -1,26 +1,11 @@
 // Rates that follow from a time, and its share of the speed of light: of what the binding ceiling allows.
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "harness/cases/cost.h"
 #include "harness/device/device.h"
+#include "harness/facts/time_result.h"
 
 namespace attnbench {
-
-struct Roofline {
-  double flop = 0;
-  double bytes = 0;
-  std::optional<double> executed_flop;  ///< whole tiles, masked parts included; if the kernel declares a tile
-  std::string formula;                  ///< of flop and bytes: "FLOP; BYTES"
-  double tflops = 0;
-  double gbs = 0;
-  std::optional<double> sol;  ///< floor_us / time; nullopt if no ceiling was measured
-  std::string bound;          ///< matrix, memory, exponent, l2 or launch; empty if unknown
-  double floor_us = 0;        ///< the least time that the measured ceilings allow, by matrix and memory terms
-  double limit_us = 0;        ///< the least time that the hardware allows; 0 if unknown
-};
 
 /// A CPU's peak is unknown (turbo, shared cores): measured ceilings times this factor are used instead.
 inline constexpr double kRooflineMarginCpu = 1.5;

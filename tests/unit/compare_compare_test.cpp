@@ -325,9 +325,9 @@ TEST(Compare, ExitCodesInOrderOfTheWorst) {
 TEST(Compare, Mismatches) {
   ResultSet a = set_of({sampled("a", 1, 0.01, 9, 1)}), b = a;
   EXPECT_THAT(context_mismatches(a, b), SizeIs(0));
-  a.context.device_model = "H100";
+  a.context.device.model = "H100";
   EXPECT_THAT(context_mismatches(a, b), SizeIs(0)) << "the other side does not say";
-  b.context.device_model = "H200";
+  b.context.device.model = "H200";
   a.context.build_type = "Release";
   b.context.build_type = "Debug";
   b.results[0].time->cache = CacheMode::kHot;

@@ -43,8 +43,8 @@ TEST(GatePolicy, WrongAndEmptyRunsMakeNoBaseline) {
 
 TEST(GatePolicy, RoundsAreFewerWhereRunsCountAsOne) {
   ResultSet cpu, gpu;
-  cpu.context.device_kind = "cpu";
-  gpu.context.device_kind = "cuda";
+  cpu.context.device.kind = DeviceKind::kCpu;
+  gpu.context.device.kind = DeviceKind::kCuda;
   GatePolicy stored{.stored_baseline = true}, in_turns;
   EXPECT_EQ(rerun_rounds(stored, cpu), kRerunsOfCpu);
   EXPECT_EQ(rerun_rounds(stored, gpu), kReruns);
@@ -57,8 +57,8 @@ TEST(GatePolicy, RoundsAreFewerWhereRunsCountAsOne) {
 
 TEST(GatePolicy, SidesThatWereNotTakenAlikeAreComparedByTheirShareOfTheSpeedOfLight) {
   ResultSet base = set_of({sampled("a", 100, 0.01, 10, 1)}), fresh = base;
-  base.context.device_model = "H100";
-  fresh.context.device_model = "H200";
+  base.context.device.model = "H100";
+  fresh.context.device.model = "H200";
   EXPECT_TRUE(gate_options({}, {}, base, fresh).as_sol);
   EXPECT_FALSE(gate_options({}, {}, base, base).as_sol);
   EXPECT_FALSE(gate_options({}, {.no_time = true}, base, fresh).as_sol);
@@ -216,22 +216,21 @@ TEST(GatePolicy, TheOutcomeNamesWhatFails) {
 TEST(GatePolicy, AMachineThatHidesCasesIsGivenCoresOnlyByAKernelThatHasAll) {
   CompareResult r;
   r.rows.resize(2);
-  LoadedContext context;
-  context.device_kind = "cpu";
-  context.device_threads = 2;
-  EXPECT_EQ(hidden_text(r, context, 2), "");
+  DeviceInfo device;
+  device.threads = 2;
+  EXPECT_EQ(hidden_text(r, device, 2), "");
   r.rows[0].change = Change::kInconclusive;
   r.rows[0].doubt = Doubt::kMachine;
   EXPECT_EQ(
-      hidden_text(r, context, 2),
+      hidden_text(r, device, 2),
       "gate: other work on the machine hid 1 case: end it, or if it needs only some of the cores, leave it those with --threads N\n");
-  context.device_threads = 1;
+  device.threads = 1;
   const std::string other =
       "gate: other work on the machine hid 1 case: end it, or run the gate again when it has ended\n";
-  EXPECT_EQ(hidden_text(r, context, 2), other);
-  EXPECT_EQ(hidden_text(r, context, 1), other) << "a machine of one core";
-  context = {};
-  EXPECT_EQ(hidden_text(r, context, 2), other) << "a GPU";
+  EXPECT_EQ(hidden_text(r, device, 2), other);
+  EXPECT_EQ(hidden_text(r, device, 1), other) << "a machine of one core";
+  device = {.kind = DeviceKind::kCuda};
+  EXPECT_EQ(hidden_text(r, device, 2), other) << "a GPU";
 }
 
 TEST(GatePolicy, DurationsAreRoundedAndLimitsRoundedUp) {

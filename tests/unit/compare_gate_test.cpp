@@ -303,14 +303,14 @@ TEST(CompareGate, NoiseIsTheSpreadOfRuns) {
 
 TEST(CompareGate, NoiseFilesComeBack) {
   NoiseFile file;
-  file.context.device_model = "H100";
+  file.context.device.model = "H100";
   file.pairs = 5;
   file.noise_of["a/k"] = {0.004, 10};
   const std::string path = testing::TempDir() + "attnbench_noise_test." + std::to_string(getpid()) + ".json";
   const auto write = [&](const std::string& text) { std::ofstream(path) << text; };
   write(noise_to_text(file));
   const NoiseFile back = load_noise(path);
-  EXPECT_EQ(back.context.device_model, "H100");
+  EXPECT_EQ(back.context.device.model, "H100");
   EXPECT_EQ(back.pairs, 5);
   EXPECT_EQ(back.noise_of.at("a/k").sigma, 0.004);
   EXPECT_EQ(back.noise_of.at("a/k").runs, 10);

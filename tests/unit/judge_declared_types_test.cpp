@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/judge/declared_types.h"
+#include "harness/facts/declared_types.h"
 
 namespace attnbench {
 namespace {

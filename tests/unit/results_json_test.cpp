@@ -141,7 +141,7 @@ TEST(RecordJson, ThePageOfTheFieldsHasEachOfThem) {
   passed.check->declared = Declared{{DType::kFp32, DType::kFp32, 0}, kWaiverFlags};
   passed.check->invariants = {{"repeat", InvariantResult::Outcome::kHeld, ""}};
   passed.check->refusal = Refusal{"unsupported", "supports", "no"};
-  passed.time->clocks = summarise(std::vector<ClockReading>{{1755, 2619, 650, 50, {}}});
+  passed.time->clocks = {1, 1755, 1755, 1755, 2619, 650, 50, {}};
   passed.check->tells_nothing = true;
   passed.time->watch.launches = 1;
   passed.time->ranks.resize(1);
@@ -316,7 +316,7 @@ TEST(RecordJson, FamiliesAreCasesAndInstancesAreKernels) {
 TEST(RecordJson, ClocksAreInTheRecord) {
   Record r = test::passing("a");
   EXPECT_TRUE(record_to_json(r)["attnbench"]["clocks"].empty()) << "nothing told";
-  r.time->clocks = summarise(std::vector<ClockReading>{{1755, 2619, 650, std::nullopt, {"sw_power_cap"}}});
+  r.time->clocks = {1, 1755, 1755, 1755, 2619, 650, std::nullopt, {"sw_power_cap"}};
   const auto c = record_to_json(r)["attnbench"]["clocks"];
   EXPECT_EQ(c["sm_mhz"], 1755);
   EXPECT_EQ(c["power_w"], 650);

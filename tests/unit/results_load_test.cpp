@@ -49,8 +49,8 @@ TEST(RecordLoad, ReadsBackWhatWasWritten) {
   EXPECT_EQ(set.results[1].reason, "max|z| 40");
   EXPECT_FALSE(set.results[1].median_us());
   EXPECT_EQ(set.results[2].status, Status::kSkip);
-  EXPECT_EQ(set.context.device_model, "NVIDIA H100 80GB HBM3");
-  EXPECT_EQ(set.context.driver, "580.0");
+  EXPECT_EQ(set.context.device.model, "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(set.context.device.driver, "580.0");
   EXPECT_EQ(set.context.build_type, "Release");
   EXPECT_TRUE(set.context.complete);
 }
@@ -196,7 +196,7 @@ TEST_F(RecordLoadFolder, StandsForItsResultsOrElseItsJournal) {
   const ResultSet killed = load_results(dir_.string());
   EXPECT_EQ(killed.results.at(0).item.id, "from_journal");
   EXPECT_FALSE(killed.context.complete);
-  EXPECT_EQ(killed.context.device_model, "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(killed.context.device.model, "NVIDIA H100 80GB HBM3");
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "harness/device/peak.h"
+#include "harness/facts/two_speeds.h"
 #include "harness/timing/roofline.h"
 #include "harness/timing/timing.h"
-#include "harness/timing/two_speeds.h"
 #include "kernels/contract/philox.h"
 
 namespace attnbench {

@@ -2,6 +2,7 @@
 // shares code with the kernels it judges, even if they would link.
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <regex>
@@ -52,27 +53,29 @@ std::string part_of(const std::string& path) {
 const std::map<std::string, std::set<std::string>>& stages_below() {
   static const std::map<std::string, std::set<std::string>> below = [] {
     std::map<std::string, std::set<std::string>> b;
-    b["values"] = {};
-    b["device"] = {"values"};
-    b["config"] = {"values"};
-    b["serving"] = {"values", "config"};
-    b["cases"] = {"values", "config", "serving"};
-    b["workload"] = {"values", "device", "config", "serving", "cases"};
-    b["launch"] = b["judge"] = b["timing"] = {"values", "device", "config", "serving", "cases", "workload"};
-    b["results"] = {"values",   "device", "config", "serving", "cases",
-                    "workload", "launch", "judge",  "timing"};
-    b["compare"] = b["interop"] = b["session"] = b["results"];
-    b["compare"].insert("results");
-    b["interop"].insert("results");
-    b["report"] = b["compare"];
-    b["report"].insert("compare");
-    b["session"].insert({"results", "interop"});
-    b["selftest"] = b["session"];
-    b["selftest"].insert("session");
-    b["fuzz"] = b["report"];
-    b["fuzz"].insert({"report", "session"});
-    b["cli"] = b["fuzz"];
-    b["cli"].insert({"selftest", "fuzz", "interop", "serving"});
+    const auto above = [&](std::initializer_list<const char*> stages) {
+      std::set<std::string> all;
+      for (const char* stage : stages) {
+        all.insert(stage);
+        all.insert(b.at(stage).begin(), b.at(stage).end());
+      }
+      return all;
+    };
+    b["values"] = b["facts"] = {};
+    b["device"] = above({"values", "facts"});
+    b["config"] = above({"values"});
+    b["serving"] = above({"config"});
+    b["cases"] = above({"serving"});
+    b["workload"] = above({"cases", "device"});
+    b["launch"] = b["judge"] = b["timing"] = above({"workload"});
+    b["results"] = above({"cases", "facts"});
+    b["compare"] = above({"results"});
+    b["interop"] = above({"results", "launch", "judge"});
+    b["report"] = above({"compare", "judge"});
+    b["session"] = above({"interop", "timing"});
+    b["selftest"] = above({"session"});
+    b["fuzz"] = above({"session", "report"});
+    b["cli"] = above({"selftest", "fuzz"});
     return b;
   }();
   return below;
@@ -208,6 +211,11 @@ TEST(TreeIncludeRules, AreBrokenByWhatTheyForbid) {
       {"harness/results/json.cpp", "#include \"harness/session/session.h\""},
       {"harness/results/json.cpp", "#include \"kernels/registry.h\""},
       {"harness/results/load.cpp", "#include \"harness/compare/ratio.h\""},
+      {"harness/results/record.h", "#include \"harness/device/device.h\""},
+      {"harness/facts/time_result.h", "#include \"harness/device/device.h\""},
+      {"harness/facts/verdict.h", "#include \"harness/judge/error_model.h\""},
+      {"harness/compare/noise.cpp", "#include \"harness/device/device.h\""},
+      {"harness/compare/noise.cpp", "#include \"harness/judge/verify.h\""},
       {"harness/compare/join_runs.cpp", "#include \"harness/report/table.h\""},
       {"harness/session/session.cpp", "#include \"harness/report/table.h\""},
       {"harness/device/cpu_device.cpp", "#include <cuda_runtime.h>"},

@@ -38,7 +38,7 @@ std::vector<Timed> timed_results(std::span<const ResultSet> sets) {
     for (const Record& r : set.results) {
       const auto facts = facts_of(r);
       if (r.status != Status::kPass || !r.median_us() || !(r.time->median_us > 0) || !facts) continue;
-      out.push_back({&r, *facts, intensity_of(r).value_or(0), set.context.device_model});
+      out.push_back({&r, *facts, intensity_of(r).value_or(0), set.context.device.model});
     }
   }
   return out;
@@ -55,14 +55,12 @@ std::map<std::string, Roof> roofs_of(std::span<const ResultSet> sets) {
   std::map<std::string, Roof> roofs;
   for (const ResultSet& set : sets) {
     if (set.context_entry == nullptr) continue;
-    const nlohmann::json ceilings =
-        set.context_entry->value("/attnbench/ceilings"_json_pointer, nlohmann::json::object());
-    Roof& roof = roofs[set.context.device_model];
-    if (const auto it = ceilings.find("read_gbs"); it != ceilings.end() && it->is_number())
-      roof.gbs = std::max(roof.gbs, it->get<double>());
-    const nlohmann::json rates = ceilings.value("matmul_tflops", nlohmann::json::object());
-    for (const auto& [dtype, rate] : rates.items()) {
-      if (rate.is_number()) roof.tflops[dtype] = std::max(roof.tflops[dtype], rate.get<double>());
+    const Ceilings& ceilings = set.context.ceilings;
+    Roof& roof = roofs[set.context.device.model];
+    roof.gbs = std::max(roof.gbs, ceilings.read_gbs.value_or(0));
+    for (const auto& [dtype, rate] : ceilings.matmul) {
+      double& best = roof.tflops[dtype_name(dtype)];
+      best = std::max(best, rate);
     }
   }
   return roofs;

@@ -1,4 +1,4 @@
-#include "harness/timing/two_speeds.h"
+#include "harness/facts/two_speeds.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
+#include "harness/facts/median_interval.h"
+
 #include <algorithm>
 #include <cmath>
-
-#include "harness/timing/timing.h"
 
 namespace attnbench {
 

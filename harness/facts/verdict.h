@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "harness/judge/declared_types.h"
+#include "harness/facts/declared_types.h"
 
 namespace attnbench {
+
+/// Limit of |z| of an element, and of an LSE.
+inline constexpr double kMaxZ = 6.0;
 
 /// Which rows are compared. kOff: none. kSampled: all if that is cheap (kCheapFlop), else a sample. kFull:
 /// all. kSampleOnly: a sample, even if all would be cheap. kFewRows: 16 random rows of an attention case, else

@@ -1,4 +1,4 @@
-#include "harness/judge/declared_types.h"
+#include "harness/facts/declared_types.h"
 
 #include <fmt/format.h>
 
