@@ -63,10 +63,6 @@ void check_no_input(const std::string& out, const std::vector<std::string>& inpu
   }
 }
 
-std::string counted(int64_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 std::string grouped(int64_t n) {
   std::string s = std::to_string(n);
   for (auto i = static_cast<int64_t>(s.size()) - 3; i > 0; i -= 3) s.insert(static_cast<std::size_t>(i), ",");

@@ -29,9 +29,6 @@ void add_require_option(CLI::App& command, std::vector<std::string>& required);
 /// folders in `inputs`.
 void check_no_input(const std::string& out, const std::vector<std::string>& inputs);
 
-/// "1 case", "2 cases".
-std::string counted(int64_t count, const char* noun);
-
 /// "12,345".
 std::string grouped(int64_t n);
 

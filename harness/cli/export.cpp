@@ -16,6 +16,7 @@
 #include "harness/launch/launcher.h"
 #include "harness/launch/numerics_bounds.h"
 #include "harness/results/files.h"
+#include "harness/results/text.h"
 #include "harness/session/memory_check.h"
 #include "kernels/registry.h"
 

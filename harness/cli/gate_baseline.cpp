@@ -11,6 +11,7 @@
 #include "harness/compare/noise.h"
 #include "harness/results/files.h"
 #include "harness/results/json.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {

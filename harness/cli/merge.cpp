@@ -13,6 +13,7 @@
 #include "harness/results/json.h"
 #include "harness/results/load.h"
 #include "harness/results/merge.h"
+#include "harness/results/text.h"
 
 namespace attnbench::cli {
 namespace {
@@ -33,7 +34,7 @@ int merge(const MergeOptions& o) {
     make_folder(std::filesystem::path(o.out).parent_path());
     write_file_atomically(o.out, text);
     std::cout << fmt::format("{} of {}: {}\nreport: {}\n", counted(std::ssize(records), "run"),
-                             counted(std::ssize(o.paths), "file"), summary_text(summarise(records)), o.out);
+                             counted(std::ssize(o.paths), "file"), summary_text(records), o.out);
     return exit_code_of(records);
   } catch (const nlohmann::json::exception& e) {
     throw ResultsError(std::string("error: a field is of a wrong type: ") + e.what());

@@ -12,7 +12,6 @@
 #include "harness/compare/time_remarks.h"
 #include "harness/compare/undecided.h"
 #include "harness/error.h"
-#include "harness/results/failure_text.h"
 #include "harness/results/text.h"
 
 namespace attnbench {
@@ -55,8 +54,7 @@ std::optional<Times> times_of(const Record& r, Unit in) {
 }
 
 std::string status_note(const char* side, const Record& r) {
-  return fmt::format("{}: {}{}{}", side, status_name(r.status), r.reason.empty() ? "" : ": ",
-                     failure_text(r.reason, r.check ? r.check->failed_by : std::vector<std::string>{}));
+  return fmt::format("{}: {}{}{}", side, status_name(r.status), r.reason.empty() ? "" : ": ", reason_text(r));
 }
 
 /// The minimum effect, or two ticks of the timer if that is more.
@@ -68,30 +66,26 @@ double effect_of(const Record& base, const CompareOptions& options) {
   return std::max(effect, std::min(2 * kEventTickUs / us, 0.99));
 }
 
+/// What a status of NEW that is no pass makes of a case, whatever BASE has.
+std::optional<Change> change_of(Status fresh) {
+  if (fresh == Status::kError || fresh == Status::kTimeout) return Change::kError;
+  if (fresh == Status::kFail || fresh == Status::kUndecided) return Change::kIncorrect;
+  return std::nullopt;
+}
+
 /// Decides what the two statuses decide. Returns true if times must be compared.
 bool decide_by_status(const Record& base, const Record& fresh, CompareRow& row) {
-  switch (fresh.status) {
-    case Status::kError:
-    case Status::kTimeout:
-      row.change = Change::kError;
-      break;
-    case Status::kFail:
-    case Status::kUndecided:
-      row.change = Change::kIncorrect;
-      break;
-    case Status::kSkip:
-      row.change = base.status == Status::kPass || base.status == Status::kInvalidTime ? Change::kMissingNew
-                                                                                       : Change::kNotCompared;
-      break;
-    case Status::kInvalidTime:
-      row.change = Change::kInconclusive;
-      break;
-    case Status::kPass:
-      if (base.status == Status::kPass) return true;
-      row.change = base.status == Status::kInvalidTime ? Change::kInconclusive : Change::kNotCompared;
-      row.note = status_note("BASE", base);
-      return false;
+  const bool ran = base.status == Status::kPass || base.status == Status::kInvalidTime;
+  if (fresh.status == Status::kPass) {
+    if (base.status == Status::kPass) return true;
+    row.change = ran ? Change::kInconclusive : Change::kNotCompared;
+    row.note = status_note("BASE", base);
+    return false;
   }
+  row.change = change_of(fresh.status)
+                   .value_or(fresh.status == Status::kInvalidTime ? Change::kInconclusive
+                             : ran                                ? Change::kMissingNew
+                                                                  : Change::kNotCompared);
   row.note = status_note("NEW", fresh);
   if (fresh.check) row.clues = fresh.check->clues;
   return false;
@@ -179,8 +173,6 @@ struct Runs {
   int of_fresh() const { return as_one ? 1 : fresh; }
 };
 
-std::string runs_text(int n) { return fmt::format("{} run{}", n, n == 1 ? "" : "s"); }
-
 /// Says why an undecided interval is so wide, and what the machine did meanwhile.
 void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>& pace, CompareRow& row) {
   if (!row.note.empty()) return;
@@ -188,9 +180,10 @@ void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>&
   if (open) {
     row.note = interval_reason(row);
     if (noise.runs > 1 && noise.sigma > 0) {
-      row.note += "; " + (runs.fresh == runs.base ? runs_text(runs.base) + " a side"
-                                                  : fmt::format("{} of BASE and {} of NEW",
-                                                                runs_text(runs.base), runs_text(runs.fresh)));
+      const std::string of_base = counted(runs.base, "run");
+      row.note += "; " + (runs.fresh == runs.base
+                              ? of_base + " a side"
+                              : fmt::format("{} of BASE and {} of NEW", of_base, counted(runs.fresh, "run")));
       if (runs.as_one) row.note += " (a CPU's runs of one side count as one: in turns they would not)";
     }
   } else if (pace && std::abs(pace->cores - 1) > kClockTolerance) {
@@ -252,30 +245,30 @@ void show(const RatioTest& t, CompareRow& row) {
   row.p = t.p;
 }
 
-/// A time whose interval tells nothing but the order of magnitude decides nothing. The row is then not part of
-/// the family of tests.
-bool is_vague(const Record& base, const Record& fresh, CompareRow& row) {
-  row.note = vague_time_text(base, fresh);
-  if (row.note.empty()) return false;
-  row.vague = true;
+/// Leaves the row undecided, because of what the machine did. It is then not part of the family of tests.
+bool hide(CompareRow& row) {
   row.p = std::nullopt;
   row.change = Change::kInconclusive;
   row.doubt = Doubt::kMachine;
   return true;
 }
 
-/// True if the probes may not decide (contradicts_clock). The row then shows clock times and is not part of
-/// the family of tests.
+/// A time whose interval tells nothing but the order of magnitude decides nothing.
+bool is_vague(const Record& base, const Record& fresh, CompareRow& row) {
+  row.note = vague_time_text(base, fresh);
+  if (row.note.empty()) return false;
+  row.vague = true;
+  return hide(row);
+}
+
+/// True if the probes may not decide (contradicts_clock). The row then shows clock times.
 bool stays_undecided(const Record& base, const Record& fresh, const RatioTest& paced, const Runs& runs,
                      double effect, const CompareOptions& options, CompareRow& row) {
   const auto raw = measure(base, fresh, Unit::kMicrosecond, runs, effect, options);
   row.note = contradicts_clock(base, fresh, {raw->test->ratio, paced.ratio, effect, options.in_turns});
   if (row.note.empty()) return false;
   show(*raw->test, row);
-  row.p = std::nullopt;
-  row.change = Change::kInconclusive;
-  row.doubt = Doubt::kMachine;
-  return true;
+  return hide(row);
 }
 
 /// In turns, both sides share what disturbs the machine, and the spread of equal runs shows how much that is.
@@ -432,10 +425,8 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     if (f == nullptr) {  // what never ran in BASE is not missing
       row.change = b->status == Status::kSkip ? Change::kNotCompared : Change::kMissingNew;
     } else if (b == nullptr) {
-      row.change = f->status == Status::kFail || f->status == Status::kUndecided  ? Change::kIncorrect
-                   : f->status == Status::kError || f->status == Status::kTimeout ? Change::kError
-                   : f->status == Status::kSkip                                   ? Change::kNotCompared
-                                                                                  : Change::kMissingBase;
+      const bool skipped = f->status == Status::kSkip;
+      row.change = change_of(f->status).value_or(skipped ? Change::kNotCompared : Change::kMissingBase);
       if (f->status != Status::kPass) row.note = status_note("NEW", *f);
       if (f->check) row.clues = f->check->clues;
     } else if (b->refused() && f->refused()) {

@@ -10,11 +10,12 @@
 
 #include "harness/compare/join_runs.h"
 #include "harness/results/exit_code.h"
+#include "harness/results/text.h"
 
 namespace attnbench {
 namespace {
 
-std::string cases_text(std::size_t n) { return fmt::format("{} case{}", n, n == 1 ? "" : "s"); }
+std::string cases_text(std::size_t n) { return counted(static_cast<int64_t>(n), "case"); }
 
 /// Whether rounds may still decide the rows of a gate, by its comparisons so far.
 class Hope {
@@ -128,8 +129,8 @@ std::string ahead_text(const Ahead& ahead) {
     text += fmt::format("; {} more take{} about {}", ahead.turns_left, ahead.turns_left == 1 ? "s" : "",
                         duration_text(left_s));
   if (rounds > 0)
-    text += fmt::format("; while cases are undecided, up to {} round{} of about {} follow{}", rounds,
-                        rounds == 1 ? "" : "s", duration_text(round_s), cut ? " (--max-time)" : "");
+    text += fmt::format("; while cases are undecided, up to {} of about {} follow{}",
+                        counted(rounds, "round"), duration_text(round_s), cut ? " (--max-time)" : "");
   if (rounds == 0 && cut)
     text +=
         fmt::format("; no round follows, because --max-time is over by then: --max-time {:.0f} allows one",

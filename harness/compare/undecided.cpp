@@ -141,8 +141,8 @@ std::vector<std::string> why_undecided(const std::vector<OpenRow>& rows) {
     for (std::size_t i = 0; i < std::min(of.size(), kIds); ++i)
       ids += (ids.empty() ? "" : ", ") + one_line(of[i]->id);
     if (of.size() > kIds) ids += fmt::format(" and {} more", of.size() - kIds);
-    lines.push_back(fmt::format("{} case{}: {} ({})", of.size(), of.size() == 1 ? "" : "s",
-                                reason_text(reason, of), ids));
+    lines.push_back(
+        fmt::format("{}: {} ({})", counted(std::ssize(of), "case"), reason_text(reason, of), ids));
   }
   return lines;
 }

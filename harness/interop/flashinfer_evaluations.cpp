@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/interop/flashinfer_trace.h"
-#include "harness/results/failure_text.h"
 #include "harness/results/text.h"
 
 namespace attnbench {
@@ -47,7 +46,7 @@ Json environment_of(const RunContext& context) {
 }
 
 std::string log_of(const Record& r) {
-  std::string log = r.check ? failure_text(r.reason, r.check->failed_by) : r.reason;
+  std::string log = reason_text(r);
   if (r.check) {
     for (const std::string& clue : r.check->clues) log += "\n" + clue;
   }

@@ -97,62 +97,32 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
 }
 
 void write_compare_junit(std::ostream& out, const CompareResult& result, const CompareOptions& options) {
-  struct Suite {
-    std::string name;
-    std::string cases;
-    int tests = 0, failures = 0, errors = 0, skipped = 0;
-  };
-  std::vector<Suite> suites;
+  std::vector<JunitSuite> suites;
   for (const CompareRow& r : result.rows) {
-    auto it = std::find_if(suites.begin(), suites.end(), [&](const Suite& s) { return s.name == r.sweep; });
-    if (it == suites.end()) it = suites.insert(it, Suite{r.sweep, ""});
-    ++it->tests;
+    JunitSuite& s = suite_of(suites, r.sweep.empty() ? "compare" : r.sweep);
+    ++s.tests;
     std::string class_name = "attnbench." + (r.sweep.empty() ? std::string("compare") : r.sweep);
     std::replace(class_name.begin() + 10, class_name.end(), '.', '_');
-    it->cases += fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\">\n",
-                             xml_text(class_name), xml_text(name_of(r)), r.new_us.value_or(0) * 1e-6);
-    const std::string text = xml_text(sentence(r));
+    s.xml += fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\">\n",
+                         xml_text(class_name), xml_text(name_of(r)), r.new_us.value_or(0) * 1e-6);
     if (row_fails(r, options)) {
-      const bool error = r.change == Change::kError;
-      std::string clues;
-      for (const std::string& clue : r.clues) clues += "\n" + xml_text(clue);
-      ++(error ? it->errors : it->failures);
-      it->cases +=
-          fmt::format("      <{0} message=\"{1}\" type=\"{2}\">{1}{4}\nreproduce: {3}</{0}>\n",
-                      error ? "error" : "failure", text, change_name(r.change), xml_text(r.repro), clues);
+      s.add_problem(r.change == Change::kError ? "error" : "failure", change_name(r.change), sentence(r),
+                    r.clues, r.repro);
     } else if (r.change == Change::kInconclusive || r.change == Change::kNotCompared) {
-      ++it->skipped;
-      it->cases += fmt::format("      <skipped message=\"{}\"/>\n", text);
+      s.add_skipped(sentence(r));
     } else {
-      it->cases += fmt::format("      <system-out>{}</system-out>\n", text);
+      s.xml += fmt::format("      <system-out>{}</system-out>\n", xml_text(sentence(r)));
     }
-    it->cases += "    </testcase>\n";
+    s.xml += "    </testcase>\n";
   }
   if (result.interrupted) {  // what is not there must not pass for green
-    suites.push_back({"gate",
+    suites.push_back({"gate", "",
                       fmt::format("    <testcase classname=\"attnbench.gate\" name=\"interrupted\">\n      "
                                   "<error message=\"{}\" type=\"interrupted\"/>\n    </testcase>\n",
                                   xml_text(result.stopped)),
                       1, 0, 1});
   }
-  Suite all;
-  for (const Suite& s : suites) {
-    all.tests += s.tests;
-    all.failures += s.failures;
-    all.errors += s.errors;
-    all.skipped += s.skipped;
-  }
-  const auto counts = [](const Suite& s) {
-    return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\"", s.tests, s.failures,
-                       s.errors, s.skipped);
-  };
-  out << "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-      << fmt::format("<testsuites name=\"attnbench compare\" {}>\n", counts(all));
-  for (const Suite& s : suites) {
-    out << fmt::format("  <testsuite name=\"{}\" {}>\n{}  </testsuite>\n",
-                       xml_text(s.name.empty() ? "compare" : s.name), counts(s), s.cases);
-  }
-  out << "</testsuites>\n";
+  write_junit_suites(out, "attnbench compare", "", suites);
 }
 
 std::string github_command(std::string_view kind, std::string_view title, std::string_view message) {

@@ -103,8 +103,8 @@ ShownRows shown_rows(const CompareResult& result) {
   }
   for (const auto& [first, n] : sweeps) {
     if (n <= kFirst) continue;
-    shown.left_out.push_back(fmt::format("{}: {} case{} more{}", change_name(first->change), n - kFirst,
-                                         n - kFirst == 1 ? "" : "s",
+    shown.left_out.push_back(fmt::format("{}: {} more{}", change_name(first->change),
+                                         counted(n - kFirst, "case"),
                                          first->sweep.empty() ? "" : " of sweep " + one_line(first->sweep)));
   }
   return shown;
@@ -118,8 +118,7 @@ int64_t untimed_rows(const CompareResult& result) {
 std::string untimed_text(const CompareResult& result) {
   const int64_t n = untimed_rows(result);
   if (n == 0 || result.verdicts_only) return "";
-  return fmt::format("{} case{} that neither side timed {} no row", n, n == 1 ? "" : "s",
-                     n == 1 ? "has" : "have");
+  return fmt::format("{} that neither side timed {} no row", counted(n, "case"), n == 1 ? "has" : "have");
 }
 
 /// Says which runs the comparison has left out, and why; empty if none.
@@ -133,9 +132,9 @@ std::string left_out_text(const CompareResult& result) {
   }
   if (rows == 0) return "";
   return fmt::format(
-      "left out in {} case{}: up to {} run{} of base and {} of new, in which threads waited for each other much longer "
+      "left out in {}: up to {} of base and {} of new, in which threads waited for each other much longer "
       "or shorter (handover_us) than in new's median run; that alone changes times",
-      rows, rows == 1 ? "" : "s", base, base == 1 ? "" : "s", fresh);
+      counted(rows, "case"), counted(base, "run"), fresh);
 }
 
 /// Says that nothing is on both sides; empty if something is.
@@ -200,9 +199,9 @@ std::string compare_summary(const CompareResult& result) {
     if (c == Change::kSame) text += only_within(result);
   }
   if (result.geomean) {
-    text += fmt::format("; geometric mean of new / base{} {} over {} case{}",
+    text += fmt::format("; geometric mean of new / base{} {} over {}",
                         result.as_sol ? " (time in multiples of the least possible)" : "",
-                        digits(*result.geomean), result.averaged, result.averaged == 1 ? "" : "s");
+                        digits(*result.geomean), counted(result.averaged, "case"));
     constexpr double kTold = 1.05;  // a difference that a reader would say in words
     const bool decided = result.count(Change::kFaster) + result.count(Change::kSlower) > 0;
     if (decided && *result.geomean < 1 / kTold)

@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "harness/compare/token_time.h"
+#include "harness/report/columns.h"
 #include "harness/report/failures.h"
-#include "harness/report/rank_times.h"
 #include "harness/report/summary.h"
 #include "harness/report/table.h"
 #include "harness/results/text.h"
@@ -19,33 +19,18 @@
 namespace attnbench {
 namespace {
 
-constexpr std::size_t kFirstFigure = 3, kFirstCounter = 11;  ///< columns
-constexpr std::size_t kMostFailures = 10;                    ///< failures whose reasons are printed
-constexpr std::size_t kMostSkips = 8;                        ///< reasons of skips that are printed
-constexpr std::ptrdiff_t kMostSkippedRows = 20;              ///< more skipped runs are left out of the table
+constexpr std::size_t kFirstFigure = 3;          ///< columns before it say which record a row is of
+constexpr std::size_t kMostFailures = 10;        ///< failures whose reasons are printed
+constexpr std::size_t kMostSkips = 8;            ///< reasons of skips that are printed
+constexpr std::ptrdiff_t kMostSkippedRows = 20;  ///< more skipped runs are left out of the table
 
 Colour colour_of(Status s) {
   return s == Status::kPass ? Colour::kGreen : s == Status::kSkip ? Colour::kYellow : Colour::kRed;
 }
 
-std::string cell(const std::optional<double>& figure) { return figure ? digits(*figure, 3) : "-"; }
-
-/// Adds nothing if the run did not request counters; the columns are then omitted.
-void add_counters(const Record& r, std::vector<std::string>& cells) {
-  if (!r.counters) return;
-  cells.push_back(cell(dram_over_model(r)));
-  cells.push_back(cell(r.counters->tensor_active_percent));
-  cells.push_back(cell(r.counters->l2_hit_percent));
-}
-
-/// How times, rates and shares are printed.
-struct Units {
-  double per_tflops = 1;  ///< RateUnit
-  const char* mark = "";  ///< behind %SOL and bound
-  std::size_t marks = 0;  ///< width of the longest mark of a time
-};
-
-TableRow row_of(const Record& r, const Units& units) {
+/// marks: width of the longest mark of a time.
+TableRow row_of(const Record& r, const std::vector<FigureColumn>& figures, const FigureStyle& style,
+                std::size_t marks) {
   TableRow row{{status_name(r.status), one_line(r.item.id), one_line(r.kernel)}, colour_of(r.status), ""};
   if (r.status == Status::kSkip) {
     row.rest = one_line(r.reason);
@@ -55,26 +40,38 @@ TableRow row_of(const Record& r, const Units& units) {
     row.rest = "refused: " + one_line(r.check->refusal->message);
     return row;
   }
-  const auto add = [&](std::string cell) { row.cells.push_back(std::move(cell)); };
   if (r.time) {
     const TimeResult& t = *r.time;
-    add(fmt::format("{}{:{}}", time_text(t.median_us), time_mark(t), units.marks));
-    add(digits(100 * t.half_interval(), 2) + (t.vague() ? "?" : ""));
+    row.cells.push_back(fmt::format("{}{:{}}", time_text(t.median_us), time_mark(t), marks));
+    row.cells.push_back(digits(100 * t.half_interval(), 2) + (t.vague() ? "?" : ""));
   } else {
     row.cells.insert(row.cells.end(), 2, "-");
   }
-  if (r.roofline) {
-    add(r.roofline->flop > 0 ? digits(r.roofline->tflops * units.per_tflops) : "-");
-    add(digits(r.roofline->gbs));
-    add(r.roofline->sol ? digits(100 * *r.roofline->sol, 3) + units.mark : "-");
-    add(r.roofline->bound.empty() ? "-" : one_line(r.roofline->bound) + units.mark);
-  } else {
-    row.cells.insert(row.cells.end(), 4, "-");
+  for (const FigureColumn& f : figures) {
+    const std::string cell = one_line(f.cell(r, style));
+    row.cells.push_back(cell.empty() && !f.counter ? "-" : cell);
   }
-  add(r.check ? z_cell(*r.check) : "-");
-  add(!r.check ? "-" : rows_text(*r.check));
-  add_counters(r, row.cells);
   return row;
+}
+
+/// What several devices did in a launch that they shared: for each timed record its name, and lines with the times of its
+/// ranks.
+std::vector<std::string> rank_lines(std::span<const Record> records) {
+  std::vector<std::string> lines;
+  for (const Record& r : records) {
+    if (r.status != Status::kPass || !r.time || r.time->ranks.empty()) continue;
+    lines.push_back(fmt::format(
+        "{}: {:.1f} us to the end of the slowest rank; their clocks start at most {:.1f} us apart{}",
+        record_name(r), r.time->median_us, r.time->skew_us,
+        r.time->alone_us ? fmt::format("; exchanges alone take {:.1f} us", *r.time->alone_us) : ""));
+    for (std::size_t i = 0; i < r.time->ranks.size(); ++i) {
+      const RankTimes& t = r.time->ranks[i];
+      lines.push_back(
+          fmt::format("  rank {}: {:.1f} us = attention {:.1f} + communication {:.1f} + correction {:.1f}", i,
+                      t.total_us, t.attention_us, t.communication_us, t.correction_us));
+    }
+  }
+  return lines;
 }
 
 /// Skips by reason, what each kernel ran, and which kernel is faster by how much.
@@ -86,8 +83,8 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
   if (!skips.empty()) out << "\nskipped:\n";
   for (std::size_t i = 0; i < std::min(skips.size(), kMostSkips); ++i) line("  " + one_line(skips[i]));
   if (skips.size() > kMostSkips)
-    out << fmt::format("  and {} reason{} more, in the report\n", skips.size() - kMostSkips,
-                       skips.size() - kMostSkips == 1 ? "" : "s");
+    out << fmt::format("  and {} more, in the report\n",
+                       counted(static_cast<int64_t>(skips.size() - kMostSkips), "reason"));
   const std::vector<Coverage> kernels = coverage_of(records);
   if (kernels.size() > 1 || (kernels.size() == 1 && (!kernels.front().whole() || kernels.front().waived))) {
     out << "\nkernels:\n";
@@ -141,32 +138,23 @@ void print_details(std::ostream& out, const Record& r) {
 }
 
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
-  const RateUnit rate = rate_unit_of(records);
-  std::size_t widest = 0;
-  for (const Record& r : records) widest = std::max(widest, r.time ? time_mark(*r.time).size() : 0);
-  const Units units{rate.per_tflops, options.ceilings_disturbed ? "*" : "", widest};
-  const std::vector<TableColumn> columns = {{"status", Align::kLeft},
-                                            {"case", Align::kLeft, true},
-                                            {"kernel", Align::kLeft},
-                                            {"time"},
-                                            {"± %"},
-                                            {rate.name},
-                                            {"GB/s"},
-                                            {"%SOL"},
-                                            {"bound", Align::kLeft, false, true},
-                                            {"max|z|", Align::kRight, false, true},
-                                            {"rows", Align::kRight, false, true},
-                                            {"DRAM/model"},
-                                            {"tensor %"},
-                                            {"L2 hit %"}};
+  const FigureStyle style{rate_unit_of(records), options.ceilings_disturbed};
+  const std::vector<FigureColumn> figures = figure_columns(style.rate);
+  std::size_t marks = 0;
+  for (const Record& r : records) marks = std::max(marks, r.time ? time_mark(*r.time).size() : 0);
+  std::vector<TableColumn> columns = {
+      {"status", Align::kLeft}, {"case", Align::kLeft, true}, {"kernel", Align::kLeft}, {"time"}, {"± %"}};
+  for (const FigureColumn& f : figures) columns.push_back(f.table);
   const auto skipped = [](const Record& r) { return r.status == Status::kSkip; };
   const auto skips = std::count_if(records.begin(), records.end(), skipped);
   std::vector<TableRow> rows;
   for (const Record& r : records) {
-    if (skips <= kMostSkippedRows || !skipped(r)) rows.push_back(row_of(r, units));
+    if (skips <= kMostSkippedRows || !skipped(r)) rows.push_back(row_of(r, figures, style, marks));
   }
   // Columns without any measurement would take space from the ids.
-  for (std::size_t i = kFirstFigure; i < kFirstCounter; ++i) {
+  const auto counters = static_cast<std::size_t>(
+      std::count_if(figures.begin(), figures.end(), [](const FigureColumn& f) { return f.counter; }));
+  for (std::size_t i = kFirstFigure; i < columns.size() - counters; ++i) {
     const auto none = [&](const TableRow& r) { return r.cells.size() <= i || r.cells[i] == "-"; };
     if (!std::all_of(rows.begin(), rows.end(), none)) continue;
     for (TableRow& r : rows) {
@@ -179,24 +167,26 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
         "{}{} skipped runs are not listed here: below are their reasons, in the report each of them\n",
         rows.empty() ? "" : "\n", skips);
   }
-  if (const std::string legend = ceilings_legend(records, options.ceilings_disturbed); !legend.empty())
-    out << "\n" << legend << "\n";
+  const auto line = [&](const std::string& text) {
+    if (!text.empty()) out << '\n' << text << '\n';
+  };
+  line(ceilings_legend(records, options.ceilings_disturbed));
   const auto beats = [](const Record& r) {
     return r.roofline && r.roofline->sol && *r.roofline->sol >= 1.005;
   };
-  if (std::any_of(records.begin(), records.end(), beats)) {
-    out << "\n%SOL over 100: faster than the measured ceilings, which something slowed while they were "
-           "measured. Run again on a quiet machine\n";
-  }
-  for (const std::string& legend : time_legends(records)) out << '\n' << legend << '\n';
-  if (const std::string legend = other_check_legend(records); !legend.empty()) out << '\n' << legend << '\n';
+  if (std::any_of(records.begin(), records.end(), beats))
+    line(
+        "%SOL over 100: faster than the measured ceilings, which something slowed while they were measured. Run again on "
+        "a quiet machine");
+  for (const std::string& legend : time_legends(records)) line(legend);
+  line(other_check_legend(records));
   print_failures(out, records, options);
   print_sums(out, records, options.width);
-  if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';
-  if (const std::string speeds = two_speed_times(records); !speeds.empty()) out << '\n' << speeds << '\n';
+  line(one_line(time_marks(records)));
+  line(two_speed_times(records));
   const double seconds = std::round(1000 * options.elapsed_s) / 1000;
   out << (rows.empty() ? "" : "\n")
-      << fmt::format("{}; {} s\n", summary_text(summarise(records)),
+      << fmt::format("{}; {} s\n", summary_text(records),
                      seconds < 1 ? fmt::format("{:g}", seconds) : digits(seconds, 3));
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/config/keys.h"
+#include "harness/report/columns.h"
 #include "harness/results/json.h"
 #include "harness/results/text.h"
 
@@ -16,16 +17,6 @@ namespace attnbench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// Columns of the record itself, by their places in an entry's `attnbench` (harness/results/fields.md); the last word of a
-/// place is the column's name. The parameters of the case follow them.
-constexpr char kColumns[] =
-    "name id sweep kernel device seed status reason time/median_us time/lo_us time/hi_us time/samples "
-    "tflops gbs sol bound flop bytes formula time/cache time/graph time/plan_us time/host_bound "
-    "check/check check/rows check/rows_total check/max_z check/max_row_z2 check/bias_se check/slope "
-    "check/max_abs check/max_rel check/lse_max_z repro check/probs_max_z executed_flop "
-    "counters/dram_read_bytes counters/dram_write_bytes counters/dram_over_model "
-    "counters/tensor_active_percent counters/l2_hit_percent counters/counters_reason time/copies";
 
 /// The record in JSON, with the columns that are no fields of it.
 Json row_of(const Record& r) {
@@ -74,7 +65,7 @@ void write_csv(std::ostream& out, std::span<const Record> records) {
     out << separator << text;
     separator = ",";
   };
-  std::istringstream words(kColumns);
+  std::istringstream words(kCsvColumns);
   const std::vector<std::string> places(std::istream_iterator<std::string>(words), {});
   for (const std::string& place : places) put(place.substr(place.find('/') + 1));
   const auto defaults = reported_params(CaseParams{});

@@ -234,8 +234,7 @@ std::string commonest_clue(std::span<const Record> records) {
   std::string out = fmt::format("{} of {} wrong cases look like: {}{}", count.cases.size(), counts.wrong,
                                 count.text(), count.in_part() ? kInAPart : "");
   if (count.against() > 0) {
-    out += fmt::format(", but {} right case{} would be wrong by it, too", count.right,
-                       count.right == 1 ? "" : "s");
+    out += fmt::format(", but {} would be wrong by it, too", counted(count.right, "right case"));
   }
   const auto second =
       std::max_element(count.beside.begin(), count.beside.end(),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <ostream>
 #include <vector>
 
@@ -15,35 +16,12 @@
 namespace attnbench {
 namespace {
 
-struct Suite {
-  std::string name;
-  std::vector<const Record*> records;
-  int failures = 0, errors = 0, skipped = 0;
-  double seconds = 0;
-};
-
 double seconds_of(const Record& r) {
   double s = r.check ? r.check->reference_s : 0;
   if (r.time) {
     for (const double us : r.time->samples_us) s += us * 1e-6;
   }
   return std::isfinite(s) ? s : 0;
-}
-
-std::vector<Suite> suites_of(std::span<const Record> records) {
-  std::vector<Suite> suites;
-  for (const Record& r : records) {
-    auto it =
-        std::find_if(suites.begin(), suites.end(), [&](const Suite& s) { return s.name == r.item.sweep; });
-    if (it == suites.end()) it = suites.insert(suites.end(), Suite{r.item.sweep, {}});
-    it->records.push_back(&r);
-    it->failures +=
-        r.status == Status::kFail || r.status == Status::kUndecided || r.status == Status::kInvalidTime;
-    it->errors += r.status == Status::kError || r.status == Status::kTimeout;
-    it->skipped += r.status == Status::kSkip;
-    it->seconds += seconds_of(r);
-  }
-  return suites;
 }
 
 /// Viewers split class names at dots: "attnbench.<sweep>.<kernel>".
@@ -56,65 +34,51 @@ std::string class_name(const Record& r) {
   return name;
 }
 
-void write_case(std::ostream& out, const Record& r) {
-  out << fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\"", xml_text(class_name(r)),
-                     xml_text(record_name(r)), seconds_of(r));
-  const std::string reason = xml_text(reason_text(r));
-  const auto problem = [&](const char* element, const char* type) {
-    std::string clues;
-    if (r.check) {
-      for (const std::string& clue : r.check->clues) clues += "\n" + xml_text(clue);
-    }
-    out << fmt::format(">\n      <{0} message=\"{1}\" type=\"{2}\">{1}{4}\nreproduce: {3}</{0}>\n", element,
-                       reason, type, xml_text(r.repro), clues);
-    if (!r.log.empty()) out << fmt::format("      <system-err>{}</system-err>\n", xml_text(r.log));
-    out << "    </testcase>\n";
-  };
-  switch (r.status) {
-    case Status::kFail:
-      return problem("failure", "incorrect");
-    case Status::kUndecided:
-    case Status::kInvalidTime:
-      return problem("failure", status_name(r.status));
-    case Status::kError:
-      return problem("error", "error");
-    case Status::kTimeout:
-      return problem("error", "timeout");
-    case Status::kSkip:
-      out << fmt::format(">\n      <skipped message=\"{}\"/>\n    </testcase>\n", reason);
-      return;
-    case Status::kPass:
-      break;
-  }
-  if (!r.time) {
-    out << "/>\n";
+std::string time_attribute(double seconds) { return fmt::format(" time=\"{:.6f}\"", seconds); }
+
+void add_case(JunitSuite& s, const Record& r) {
+  ++s.tests;
+  s.xml += fmt::format("    <testcase classname=\"{}\" name=\"{}\"{}", xml_text(class_name(r)),
+                       xml_text(record_name(r)), time_attribute(seconds_of(r)));
+  if (r.status == Status::kPass && !r.time) {
+    s.xml += "/>\n";
     return;
   }
-  out << fmt::format(">\n      <system-out>{} ({} to {}), {} samples", time_text(r.time->median_us),
-                     time_text(r.time->lo_us), time_text(r.time->hi_us), r.time->samples_us.size());
-  if (r.roofline) {
-    const RateUnit rate = rate_unit(r.device == "cpu");
-    out << fmt::format(", {} {}, {} GB/s", digits(r.roofline->tflops * rate.per_tflops), rate.name,
-                       digits(r.roofline->gbs));
+  s.xml += ">\n";
+  if (r.status == Status::kSkip) {
+    s.add_skipped(reason_text(r));
+  } else if (r.status != Status::kPass) {
+    const bool error = r.status == Status::kError || r.status == Status::kTimeout;
+    s.add_problem(error ? "error" : "failure",
+                  r.status == Status::kFail ? "incorrect" : status_name(r.status), reason_text(r),
+                  r.check ? r.check->clues : std::vector<std::string>{}, r.repro);
+    if (!r.log.empty()) s.xml += fmt::format("      <system-err>{}</system-err>\n", xml_text(r.log));
+  } else {
+    s.xml += fmt::format("      <system-out>{} ({} to {}), {} samples", time_text(r.time->median_us),
+                         time_text(r.time->lo_us), time_text(r.time->hi_us), r.time->samples_us.size());
+    if (r.roofline) {
+      const RateUnit rate = rate_unit(r.device == "cpu");
+      s.xml += fmt::format(", {} {}, {} GB/s", digits(r.roofline->tflops * rate.per_tflops), rate.name,
+                           digits(r.roofline->gbs));
+    }
+    s.xml += "</system-out>\n";
   }
-  out << "</system-out>\n    </testcase>\n";
+  s.xml += "    </testcase>\n";
 }
 
 /// What each kernel ran of the suite, and its declared types.
-void write_properties(std::ostream& out, const Suite& s) {
-  CoverageCounter counter;
-  for (const Record* r : s.records) counter.add(*r);
-  out << "    <properties>\n";
+std::string properties_of(const CoverageCounter& kernels) {
+  std::string out = "    <properties>\n";
   const auto property = [&](const std::string& name, const std::string& value) {
-    out << fmt::format("      <property name=\"{}\" value=\"{}\"/>\n", xml_text(name), xml_text(value));
+    out += fmt::format("      <property name=\"{}\" value=\"{}\"/>\n", xml_text(name), xml_text(value));
   };
-  for (const Coverage& c : counter.all()) {
+  for (const Coverage& c : kernels.all()) {
     const std::string kernel = c.kernel.empty() ? "no kernel" : c.kernel;
     property(kernel + ": cases run", fmt::format("{} of {}", c.ran, c.asked));
     if (!c.types.empty())
       property(kernel + ": declared types", fmt::format("{}", fmt::join(c.types, " or ")));
   }
-  out << "    </properties>\n";
+  return out + "    </properties>\n";
 }
 
 }  // namespace
@@ -159,31 +123,66 @@ std::string xml_text(std::string_view text) {
   return out;
 }
 
-void write_junit(std::ostream& out, const RunContext& context, std::span<const Record> records) {
-  const std::vector<Suite> suites = suites_of(records);
-  Suite all;
-  for (const Suite& s : suites) {
+void JunitSuite::add_problem(const char* element, const char* type, const std::string& message,
+                             std::span<const std::string> clues, const std::string& repro) {
+  ++(element == std::string_view("error") ? errors : failures);
+  std::string told;
+  for (const std::string& clue : clues) told += "\n" + xml_text(clue);
+  xml += fmt::format("      <{0} message=\"{1}\" type=\"{2}\">{1}{4}\nreproduce: {3}</{0}>\n", element,
+                     xml_text(message), type, xml_text(repro), told);
+}
+
+void JunitSuite::add_skipped(const std::string& message) {
+  ++skipped;
+  xml += fmt::format("      <skipped message=\"{}\"/>\n", xml_text(message));
+}
+
+JunitSuite& suite_of(std::vector<JunitSuite>& suites, const std::string& name) {
+  const auto it =
+      std::find_if(suites.begin(), suites.end(), [&](const JunitSuite& s) { return s.name == name; });
+  return it != suites.end() ? *it : suites.emplace_back(JunitSuite{name});
+}
+
+void write_junit_suites(std::ostream& out, std::string_view name, std::string_view attributes,
+                        std::span<const JunitSuite> suites) {
+  JunitSuite all;
+  for (const JunitSuite& s : suites) {
+    all.tests += s.tests;
     all.failures += s.failures;
     all.errors += s.errors;
     all.skipped += s.skipped;
-    all.seconds += s.seconds;
   }
-  const auto counts = [](const Suite& s, std::size_t tests) {
-    return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.6f}\"", tests,
-                       s.failures, s.errors, s.skipped, s.seconds);
+  const auto counts = [](const JunitSuite& s) {
+    return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\"", s.tests, s.failures,
+                       s.errors, s.skipped);
   };
-  out << "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
-  out << fmt::format("<testsuites name=\"{}\" {}>\n", xml_text(context.name), counts(all, records.size()));
-  for (const Suite& s : suites) {
-    // The schema of Jenkins has no time-zone offset in its timestamp.
-    out << fmt::format("  <testsuite name=\"{}\" {} timestamp=\"{}\" hostname=\"{}\">\n", xml_text(s.name),
-                       counts(s, s.records.size()), xml_text(context.date.substr(0, 19)),
-                       xml_text(context.host));
-    write_properties(out, s);
-    for (const Record* r : s.records) write_case(out, *r);
-    out << "  </testsuite>\n";
+  out << "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      << fmt::format("<testsuites name=\"{}\" {}{}>\n", xml_text(name), counts(all), attributes);
+  for (const JunitSuite& s : suites) {
+    out << fmt::format("  <testsuite name=\"{}\" {}{}>\n{}  </testsuite>\n", xml_text(s.name), counts(s),
+                       s.attributes, s.xml);
   }
   out << "</testsuites>\n";
+}
+
+void write_junit(std::ostream& out, const RunContext& context, std::span<const Record> records) {
+  std::vector<JunitSuite> suites;
+  std::map<std::string, CoverageCounter> kernels;
+  std::map<std::string, double> seconds;
+  double all_s = 0;
+  for (const Record& r : records) {
+    add_case(suite_of(suites, r.item.sweep), r);
+    kernels[r.item.sweep].add(r);
+    seconds[r.item.sweep] += seconds_of(r);
+    all_s += seconds_of(r);
+  }
+  for (JunitSuite& s : suites) {
+    // The schema of Jenkins has no time-zone offset in its timestamp.
+    s.attributes = fmt::format("{} timestamp=\"{}\" hostname=\"{}\"", time_attribute(seconds[s.name]),
+                               xml_text(context.date.substr(0, 19)), xml_text(context.host));
+    s.xml.insert(0, properties_of(kernels[s.name]));
+  }
+  write_junit_suites(out, context.name, time_attribute(all_s), suites);
 }
 
 }  // namespace attnbench

@@ -182,8 +182,7 @@ Matrix matrix_of(const ResultSet& run) {
   const auto left_out = [&m](int n, const char* which) {
     if (n == 0) return;
     m.remarks.push_back(
-        {fmt::format("{} {} {} left out of the counts", n == 1 ? "1 case" : fmt::format("{} cases", n), which,
-                     n == 1 ? "is" : "are"),
+        {fmt::format("{} {} {} left out of the counts", counted(n, "case"), which, n == 1 ? "is" : "are"),
          ""});
   };
   left_out(alone, "that a single kernel has a time of");

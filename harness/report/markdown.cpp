@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "harness/compare/token_time.h"
+#include "harness/report/columns.h"
 #include "harness/report/failures.h"
 #include "harness/report/summary.h"
 #include "harness/results/text.h"
@@ -14,41 +15,28 @@
 namespace attnbench {
 namespace {
 
-std::string figure(double v, bool known) { return known ? digits(v) : "-"; }
-
 std::string time_cell(const Record& r) {
   if (!r.time) return "-";
   return fmt::format("{}{} ± {}%{}", time_text(r.time->median_us), time_mark(*r.time),
                      digits(100 * r.time->half_interval(), 2), r.time->vague() ? "?" : "");
 }
 
-/// Cells of the hardware's counters, for tables where a record has counters.
-std::string counter_cells(const Record& r) {
-  const CounterReading c = r.counters.value_or(CounterReading{});
-  std::string out;
-  for (const std::optional<double>& f : {dram_over_model(r), c.tensor_active_percent, c.l2_hit_percent}) {
-    out += fmt::format(" {} |", f ? digits(*f, 3) : "-");
-  }
-  return out;
-}
-
-/// `mark`: behind %SOL and bound.
-void write_row(std::ostream& out, const Record& r, const RateUnit& rate, bool counters, const char* mark) {
-  const Roofline roof = r.roofline.value_or(Roofline{});
-  const bool has_roof = r.roofline.has_value();
+void write_row(std::ostream& out, const Record& r, const std::vector<FigureColumn>& figures,
+               const FigureStyle& style) {
   out << "| " << status_name(r.status) << " | " << markdown_code(r.item.id) << " | "
       << markdown_code(r.kernel);
-  if (r.status == Status::kSkip) {
-    out << " | - | - | - | - | " << markdown_text(r.reason) << " | | |" << (counters ? counter_cells(r) : "")
-        << "\n";
-    return;
+  const bool skipped = r.status == Status::kSkip;
+  if (skipped) {
+    out << " | - | - | - | - | " << markdown_text(r.reason) << " | | |";
+  } else {
+    out << " | " << time_cell(r) << " |";
   }
-  out << " | " << time_cell(r) << " | " << figure(roof.tflops * rate.per_tflops, roof.flop > 0) << " | "
-      << figure(roof.gbs, has_roof) << " | " << figure(100 * roof.sol.value_or(0), roof.sol.has_value())
-      << (roof.sol ? mark : "") << " | " << markdown_text(roof.bound) << (roof.bound.empty() ? "" : mark)
-      << " | ";
-  if (r.check) out << z_cell(*r.check);
-  out << " | " << (r.check ? rows_text(*r.check) : "") << " |" << (counters ? counter_cells(r) : "") << "\n";
+  for (const FigureColumn& f : figures) {
+    if (skipped && !f.counter) continue;  // the reason stands there
+    const std::string cell = markdown_text(f.cell(r, style));
+    out << ' ' << (cell.empty() ? f.unknown : cell) << " |";
+  }
+  out << '\n';
 }
 
 /// A fence that no line of the text can close.
@@ -100,7 +88,7 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
   out << fmt::format("{} ({}), {} {}, {}\n\n", markdown_text(context.device.model),
                      markdown_text(context.device.name), markdown_text(context.version),
                      markdown_text(context.revision), markdown_text(context.date));
-  out << "**" << summary_text(summarise(records)) << "**";
+  out << "**" << summary_text(records) << "**";
   if (!context.complete)
     out << fmt::format(" (incomplete: {} of {} planned)", records.size(), context.planned);
   out << "\n";
@@ -110,23 +98,24 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
     out << "\n- " << markdown_text(token_time_text(t));
   const bool counters =
       std::any_of(records.begin(), records.end(), [](const Record& r) { return r.counters.has_value(); });
-  const RateUnit rate = rate_unit_of(records);
-  out << "\n\n| status | case | kernel | time ± % | " << rate.name
-      << " | GB/s | %SOL | bound | max \\|z\\| | rows |"
-      << (counters ? " DRAM/model | tensor % | L2 hit % |" : "")
-      << "\n|---|---|---|--:|--:|--:|--:|---|--:|--:|" << (counters ? "--:|--:|--:|" : "") << "\n";
   const bool disturbed = context.ceilings.disturbed;
-  for (const Record& r : records) write_row(out, r, rate, counters, disturbed ? "\\*" : "");
+  const FigureStyle style{rate_unit_of(records), disturbed, 4};
+  std::vector<FigureColumn> figures = figure_columns(style.rate);
+  if (!counters) std::erase_if(figures, [](const FigureColumn& f) { return f.counter; });
+  out << "\n\n| status | case | kernel | time ± % |";
+  for (const FigureColumn& f : figures) out << ' ' << f.markdown << " |";
+  out << "\n|---|---|---|--:|";
+  for (const FigureColumn& f : figures) out << (f.table.align == Align::kLeft ? "---|" : "--:|");
+  out << '\n';
+  for (const Record& r : records) write_row(out, r, figures, style);
 
-  if (const std::string legend = ceilings_legend(records, disturbed); !legend.empty())
-    out << "\n" << markdown_text(legend) << "\n";
-  for (const std::string& legend : time_legends(records)) out << "\n" << markdown_text(legend) << "\n";
-  if (const std::string marks = time_marks(records); !marks.empty())
-    out << "\n" << markdown_text(marks) << "\n";
-  if (const std::string speeds = two_speed_times(records); !speeds.empty())
-    out << "\n" << markdown_text(speeds) << "\n";
-  if (const std::string legend = other_check_legend(records); !legend.empty())
-    out << "\n" << markdown_text(legend) << "\n";
+  const auto line = [&](const std::string& text) {
+    if (!text.empty()) out << '\n' << markdown_text(text) << '\n';
+  };
+  line(ceilings_legend(records, disturbed));
+  for (const std::string& legend : time_legends(records)) line(legend);
+  for (const std::string& text : {time_marks(records), two_speed_times(records), other_check_legend(records)})
+    line(text);
   bool heading = false;
   for (const Record& r : records) {
     if (!needs_attention(r.status)) continue;

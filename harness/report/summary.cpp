@@ -9,56 +9,31 @@
 #include <set>
 #include <tuple>
 
-#include "harness/results/failure_text.h"
 #include "harness/results/text.h"
 
 namespace attnbench {
-
-Summary summarise(std::span<const Record> records) {
-  Summary s;
-  for (const Record& r : records) {
-    switch (r.status) {
-      case Status::kPass:
-        ++s.passed;
-        s.unchecked += !r.check;
-        break;
-      case Status::kFail:
-        ++s.failed;
-        break;
-      case Status::kUndecided:
-        ++s.undecided;
-        break;
-      case Status::kSkip:
-        ++s.skipped;
-        break;
-      case Status::kTimeout:
-        ++s.timeouts;
-        [[fallthrough]];
-      case Status::kError:
-        ++s.errors;
-        break;
-      case Status::kInvalidTime:
-        ++s.invalid_times;
-        break;
-    }
-  }
-  return s;
-}
 
 RateUnit rate_unit_of(std::span<const Record> records) {
   return rate_unit(
       std::all_of(records.begin(), records.end(), [](const Record& r) { return r.device == "cpu"; }));
 }
 
-std::string summary_text(const Summary& s) {
-  const std::string unchecked = s.unchecked > 0 ? fmt::format(" ({} not checked)", s.unchecked) : "";
-  const std::string undecided = s.undecided > 0 ? fmt::format(", {} undecided", s.undecided) : "";
-  std::string text = fmt::format("{} passed{}, {} failed{}, {} skipped, {} error{}", s.passed, unchecked,
-                                 s.failed, undecided, s.skipped, s.errors, s.errors == 1 ? "" : "s");
-  if (s.timeouts > 0) text += fmt::format(" ({} timeout{})", s.timeouts, s.timeouts == 1 ? "" : "s");
-  if (s.invalid_times > 0) {
-    text += fmt::format(", {} invalid time{}", s.invalid_times, s.invalid_times == 1 ? "" : "s");
+std::string summary_text(std::span<const Record> records) {
+  std::map<Status, int64_t> n;
+  int64_t unchecked = 0;
+  for (const Record& r : records) {
+    ++n[r.status];
+    unchecked += r.status == Status::kPass && !r.check;
   }
+  const int64_t undecided = n[Status::kUndecided], timeouts = n[Status::kTimeout],
+                invalid = n[Status::kInvalidTime];
+  std::string text =
+      fmt::format("{} passed{}, {} failed{}, {} skipped, {}", n[Status::kPass],
+                  unchecked > 0 ? fmt::format(" ({} not checked)", unchecked) : "", n[Status::kFail],
+                  undecided > 0 ? fmt::format(", {} undecided", undecided) : "", n[Status::kSkip],
+                  counted(n[Status::kError] + timeouts, "error"));
+  if (timeouts > 0) text += fmt::format(" ({})", counted(timeouts, "timeout"));
+  if (invalid > 0) text += ", " + counted(invalid, "invalid time");
   return text;
 }
 
@@ -152,7 +127,7 @@ std::vector<std::string> skip_reasons(std::span<const Record> records) {
                    [](const Group& a, const Group& b) { return a.count > b.count; });
   std::vector<std::string> out;
   for (const Group& g : order) {
-    out.push_back(fmt::format("{} {}: {}", g.count, g.count == 1 ? "run" : "runs", g.first->reason));
+    out.push_back(counted(g.count, "run") + ": " + g.first->reason);
   }
   return out;
 }
@@ -252,8 +227,8 @@ std::vector<std::string> invariant_sums(std::span<const Record> records) {
     auto& n = sum.count;
     const int64_t held = n[Outcome::kHeld], broken = n[Outcome::kBroken], differs = n[Outcome::kDiffers],
                   skipped = n[Outcome::kSkipped];
-    out.push_back(fmt::format("{}: {} invariant{} held, {} {} broken, {} {} skipped{}{}", name, held,
-                              held == 1 ? "" : "s", broken, was(broken), skipped, was(skipped),
+    out.push_back(fmt::format("{}: {} held, {} {} broken, {} {} skipped{}{}", name,
+                              counted(held, "invariant"), broken, was(broken), skipped, was(skipped),
                               most_skipped_for(sum),
                               differs == 0 ? ""
                                            : fmt::format("; {} gave other bits within the tolerance, and the "
@@ -267,10 +242,6 @@ std::string coverage_text(const Coverage& c) {
   return fmt::format("{}: {} run{}{}", c.kernel.empty() ? "no kernel" : c.kernel, c.text(),
                      c.whole() ? "" : fmt::format(" ({} %)", digits(c.percent(), 3)),
                      c.types.empty() ? "" : fmt::format(", declares {}", fmt::join(c.types, " or ")));
-}
-
-std::string reason_text(const Record& r) {
-  return r.status == Status::kFail && r.check ? failure_text(r.reason, r.check->failed_by) : r.reason;
 }
 
 std::string other_check_legend(std::span<const Record> records) {

@@ -1,4 +1,4 @@
-// Counts of records by status.
+// What a set of records comes to, in words.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,6 @@
 
 namespace attnbench {
 
-struct Summary {
-  int64_t passed = 0;
-  int64_t unchecked = 0;  ///< of these: outputs not compared (--check off)
-  int64_t failed = 0;     ///< incorrect output
-  int64_t undecided = 0;
-  int64_t skipped = 0;
-  int64_t errors = 0;    ///< errors and timeouts
-  int64_t timeouts = 0;  ///< of these
-  int64_t invalid_times = 0;
-};
-
-Summary summarise(std::span<const Record> records);
-
 /// The unit in which rates of matrix products are printed.
 struct RateUnit {
   const char* name;
@@ -34,9 +21,9 @@ struct RateUnit {
 inline RateUnit rate_unit(bool cpu) { return cpu ? RateUnit{"GFLOP/s", 1e3} : RateUnit{"TFLOP/s", 1}; }
 RateUnit rate_unit_of(std::span<const Record> records);
 
-/// "132 passed, 0 failed, 4 skipped, 0 errors", with " (3 not checked)", ", 2 undecided" and ", 1
-/// invalid time" if there are any.
-std::string summary_text(const Summary& s);
+/// "132 passed, 0 failed, 4 skipped, 0 errors", with " (3 not checked)" (--check off), ", 2 undecided", " (1 timeout)" of
+/// the errors, and ", 1 invalid time" if there are any.
+std::string summary_text(std::span<const Record> records);
 
 /// True for a status that a reader must look at: neither pass nor skip.
 bool needs_attention(Status s);
@@ -75,9 +62,6 @@ std::string coverage_text(const Coverage& c);
 /// What became of each kernel's invariants, over all its cases: "mine: 24 invariants held, 1 was broken, 8 were
 /// skipped". Empty where none were tried.
 std::vector<std::string> invariant_sums(std::span<const Record> records);
-
-/// The reason of a record; of a failure with the detectors that found it (harness/results/failure_text.h).
-std::string reason_text(const Record& r);
 
 /// The legend of the mark "^" that z_cell sets; empty if no record has it.
 std::string other_check_legend(std::span<const Record> records);

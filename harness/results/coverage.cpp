@@ -9,9 +9,7 @@
 #include "harness/results/text.h"
 
 namespace attnbench {
-std::string Coverage::text() const {
-  return fmt::format("{} of {} case{}", ran, asked, asked == 1 ? "" : "s");
-}
+std::string Coverage::text() const { return fmt::format("{} of {}", ran, counted(asked, "case")); }
 
 void CoverageCounter::add(const Record& r) {
   auto it =

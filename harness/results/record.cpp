@@ -1,5 +1,8 @@
 #include "harness/results/record.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 #include <thread>
@@ -35,6 +38,14 @@ std::optional<double> dram_over_model(const Record& r) {
   if (!c.dram_read_bytes || !c.dram_write_bytes) return std::nullopt;
   const double share = r.roofline->bytes / r.item.params.devices();  // counters are those of one device
   return (*c.dram_read_bytes + *c.dram_write_bytes) / share;
+}
+
+std::string reason_text(const Record& r) {
+  std::vector<std::string> names;  // a detector may fire twice
+  for (const std::string& name : r.check ? r.check->failed_by : std::vector<std::string>()) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names.empty() ? r.reason : fmt::format("{} [{}]", r.reason, fmt::join(names, ", "));
 }
 
 std::string z_cell(const Verdict& v) {

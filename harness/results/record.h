@@ -74,6 +74,9 @@ std::optional<double> dram_over_model(const Record& r);
 /// Name in reports: "<case id>/<kernel>".
 std::string record_name(const Record& r);
 
+/// The reason, with the detectors that fired: "... [max_z, guard]".
+std::string reason_text(const Record& r);
+
 /// max abs(z) for people; "exact" or "interval" without a z. Wrong, but not by z: "1.72^", or "-" without a z.
 std::string z_cell(const Verdict& v);
 

@@ -150,6 +150,10 @@ std::string digits(double value, int significant) {
   return fmt::format("{:.{}f}", value, decimals(rounded * (1 + 1e-12)));
 }
 
+std::string counted(int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string time_text(double us) {
   if (us >= 1e6) return digits(us / 1e6) + " s";
   if (us >= 1e4) return digits(us / 1e3) + " ms";

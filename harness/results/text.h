@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,9 @@ std::string shell_word(std::string_view s);
 /// A number for people: `significant` digits, no exponent from 0.001 to 10^9: "12.34", "1234", "0.0123". "-"
 /// if it is not finite.
 std::string digits(double value, int significant = 4);
+
+/// "1 case", "2 cases".
+std::string counted(int64_t count, const char* noun);
 
 /// A time for people, in the unit that fits: "47.29 us", "519.2 ms" from 10 ms on, "1.234 s" from 1 s on.
 std::string time_text(double us);

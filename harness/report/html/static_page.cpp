@@ -9,7 +9,7 @@ namespace {
 
 std::string cell_html(const char* element, const TableColumn& column, const std::string& text) {
   return fmt::format("<{0}{1}>{2}</{0}>", element, column.align == Align::kRight ? " class=\"number\"" : "",
-                     xml_text(text));
+                     xml_line(text));
 }
 
 }  // namespace
@@ -24,10 +24,10 @@ std::string write_static_page(const StaticPage& page) {
       "<style>{1}svg{{max-width:100%;height:auto}}section{{margin:1.2rem 0;overflow-x:auto}}"
       "table{{width:auto}}.fact{{white-space:normal}}</style>\n"
       "</head>\n<body>\n<main id=\"main\">\n<h1>{0}</h1>\n<section>\n<table>\n",
-      xml_text(page.title), page_assets::kStyle);
+      xml_line(page.title), page_assets::kStyle);
   for (const auto& [name, text] : page.facts)
-    out += fmt::format("<tr><th scope=\"row\">{}</th><td class=\"fact\">{}</td></tr>\n", xml_text(name),
-                       xml_text(text));
+    out += fmt::format("<tr><th scope=\"row\">{}</th><td class=\"fact\">{}</td></tr>\n", xml_line(name),
+                       xml_line(text));
   out += "</table>\n</section>\n<section>\n<table>\n<tr>";
   for (const TableColumn& c : page.columns) out += cell_html("th", c, c.header);
   out += "</tr>\n";

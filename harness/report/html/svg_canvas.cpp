@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/report/junit.h"
 #include "harness/results/text.h"
 
 namespace attnbench {
@@ -120,10 +121,10 @@ void draw_axes(const SvgChart& c, std::string& out) {
   }
   out += fmt::format("<path class=\"a\" d=\"M{} {}H{}\"/>\n", kLeft, bottom, right);
   out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", (kLeft + right) / 2,
-                     bottom_of(c) + kBottom - 12, xml_text(c.x.title));
+                     bottom_of(c) + kBottom - 12, xml_line(c.x.title));
   out +=
       fmt::format("<text transform=\"translate(16 {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
-                  (top + bottom) / 2, xml_text(c.y.title));
+                  (top + bottom) / 2, xml_line(c.y.title));
 }
 
 void draw_legend(const SvgChart& c, std::string& out) {
@@ -133,7 +134,7 @@ void draw_legend(const SvgChart& c, std::string& out) {
     out += fmt::format(
         "<circle class=\"p c{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4.5\"/><text x=\"{:.1f}\" "
         "y=\"{:.1f}\">{}</text>\n",
-        i % kSvgColors, x + 5, y - 4, x + 15, y, xml_text(c.legend[i]));
+        i % kSvgColors, x + 5, y - 4, x + 15, y, xml_line(c.legend[i]));
   }
 }
 
@@ -179,34 +180,13 @@ void draw_labels(const SvgChart& c, std::string& out) {
     });
     if (hit) continue;
     taken.push_back({x, y, width});
-    out += fmt::format("<text class=\"h\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", x, y, xml_text(s.label));
+    out += fmt::format("<text class=\"h\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", x, y, xml_line(s.label));
   }
 }
 
 }  // namespace
 
-std::string xml_text(const std::string& text) {
-  std::string out;
-  for (const char c : one_line(text)) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
+std::string xml_line(const std::string& text) { return xml_text(one_line(text)); }
 
 std::string write_svg(const SvgChart& c) {
   std::string out = fmt::format(
@@ -216,7 +196,7 @@ std::string write_svg(const SvgChart& c) {
       "id=\"description\">{3}</desc>\n"
       "<style>{4}</style>\n<rect class=\"b\" width=\"{0}\" height=\"{1}\" rx=\"8\"/>\n<text class=\"t\" "
       "x=\"{5}\" y=\"26\">{2}</text>\n",
-      kWidth, bottom_of(c) + kBottom, xml_text(c.title), xml_text(c.description), kStyle, kLeft);
+      kWidth, bottom_of(c) + kBottom, xml_line(c.title), xml_line(c.description), kStyle, kLeft);
   draw_legend(c, out);
   draw_axes(c, out);
   draw_series(c, out);

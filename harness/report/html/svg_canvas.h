@@ -38,7 +38,7 @@ struct SvgChart {
 /// A whole SVG file, 760 units wide.
 std::string write_svg(const SvgChart& chart);
 
-/// Text for XML: valid UTF-8, no control characters, no markup.
-std::string xml_text(const std::string& text);
+/// Text for XML on one line.
+std::string xml_line(const std::string& text);
 
 }  // namespace attnbench
