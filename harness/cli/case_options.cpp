@@ -15,7 +15,6 @@
 #include <unordered_set>
 
 #include "harness/cli/common.h"
-#include "harness/cli/earlier_run.h"
 #include "harness/cli/installed.h"
 #include "harness/cli/pattern.h"
 #include "harness/cli/trace_folder.h"
@@ -216,7 +215,7 @@ Checks checks_of(const std::vector<std::string>& words) {
 }
 
 Cases load_cases(const CaseOptions& o) {
-  if (!in_gate()) note_repeated_keys(o.overrides);
+  if (!o.notes_said) note_repeated_keys(o.overrides);
   std::vector<std::string> ids;
   std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids),
                [](const auto& s) { return !is_mapping(s); });
@@ -246,12 +245,11 @@ Cases load_cases(const CaseOptions& o) {
     out.name += (out.name.empty() ? "" : "+") + file.name;
     for (const Sweep& sweep : file.sweeps) require_batch(sweep);
     Expansion e = expand(file);
-    for (const std::string& note : e.notes) {
-      if (!in_gate()) std::cerr << one_line(note) << "\n";
-    }
     // With --set other values stand in the sweep than those that the file excludes some of.
-    for (const std::string& note : e.idle_exclusions) {
-      if (o.overrides.empty() && !in_gate()) std::cerr << one_line(note) << "\n";
+    if (o.overrides.empty())
+      e.notes.insert(e.notes.end(), e.idle_exclusions.begin(), e.idle_exclusions.end());
+    for (const std::string& note : e.notes) {
+      if (!o.notes_said) std::cerr << one_line(note) << "\n";
     }
     out.duplicates.insert(out.duplicates.end(), e.duplicates.begin(), e.duplicates.end());
     out.excluded += e.excluded;
@@ -268,7 +266,7 @@ Cases load_cases(const CaseOptions& o) {
       throw UsageError(fmt::format("{}: a batch is no file: give it as --case '{}'", path, mapping));
     if (std::filesystem::is_directory(path)) {
       refuse_overrides(path, o);
-      out.traces.push_back(load_trace(path, o.seed.value_or(1)));
+      out.traces.push_back(load_trace(path, o.seed.value_or(1), o.notes_said));
       out.name += (out.name.empty() ? "" : "+") + trace_name(path);
       for (const Case& c : out.traces.back().cases) keep(c);
       continue;

@@ -23,6 +23,7 @@ struct CaseOptions {
   std::vector<std::string> overrides;
   std::optional<uint64_t> seed;
   std::string filter;
+  bool notes_said = false;  ///< by the gate, whose turns need not repeat them
 
   void add(CLI::App& command);
 };
@@ -54,8 +55,8 @@ struct Checks {
 };
 Checks checks_of(const std::vector<std::string>& words);
 
-/// Loads, expands and filters. Notes about the files go to stderr, but not in a run of a gate, which has said
-/// them. Throws ConfigError, UsageError.
+/// Loads, expands and filters. Notes about the files go to stderr, unless they have been said. Throws ConfigError,
+/// UsageError.
 Cases load_cases(const CaseOptions& options);
 
 /// Says on stderr that no case is left, and why.

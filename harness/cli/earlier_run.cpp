@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <set>
@@ -230,13 +229,6 @@ void refuse_other_run(const fs::path& dir, const std::vector<std::string>& diffe
       began_as.empty()
           ? ""
           : fmt::format(". It began as: {} (if its sweep file has changed since, undo that)", began_as)));
-}
-
-bool in_gate() { return std::getenv(kGateFolder) != nullptr; }
-
-std::string folder_to_resume(const fs::path& dir) {
-  const char* gate = std::getenv(kGateFolder);
-  return gate != nullptr ? gate : dir.string();
 }
 
 std::optional<Ceilings> EarlierCeilings::still_known() const {

@@ -62,16 +62,6 @@ void check_resume(const std::string& resume, const std::string& out, const CaseO
 void refuse_other_run(const std::filesystem::path& dir, const std::vector<std::string>& different,
                       const std::string& began_as = "");
 
-/// The environment variable in which a gate tells its runs its own folder.
-inline constexpr const char* kGateFolder = "ATTNBENCH_GATE_FOLDER";
-
-/// True in a run that a gate started.
-bool in_gate();
-
-/// What the user gives to --resume to go on with the run in `dir`: the folder of the gate that started it,
-/// else `dir`.
-std::string folder_to_resume(const std::filesystem::path& dir);
-
 /// The ceilings of the run that --resume goes on with, and the name of the host that ran it.
 struct EarlierCeilings {
   Ceilings ceilings;

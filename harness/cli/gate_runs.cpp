@@ -12,6 +12,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/profiler_tool.h"
+#include "harness/cli/run_options.h"
 #include "harness/cli/usage_error.h"
 #include "harness/results/files.h"
 #include "harness/results/text.h"

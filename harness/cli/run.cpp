@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -125,13 +126,13 @@ std::pair<int, int> parse_shard(const std::string& text) {
 }
 
 /// The records that --resume finds in DIR. Checks that they belong to the same run.
-std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& context,
+std::vector<Record> take_up(const std::filesystem::path& dir, const RunOptions& o, const RunContext& context,
                             const std::vector<WorkItem>& work, Journal& journal) {
   const auto results = dir / "results.json";
   std::error_code ec;
   if (std::filesystem::exists(results, ec)) {
     const ResultSet there = load_results(results.string());
-    refuse_other_run(dir, differences(there, context, work), in_gate() ? "" : began_as(there.context));
+    refuse_other_run(dir, differences(there, context, work), o.is_turn() ? "" : began_as(there.context));
   }
   Finished finished = read_finished(dir / "journal.jsonl", work);
   journal.cut(finished.whole_bytes);
@@ -147,24 +148,23 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
                 {width, width > 0 && !std::getenv("NO_COLOR"), elapsed, ceilings.disturbed});
   for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
   std::cout.flush();
-  if (!in_gate()) say_duplicates(cases);
+  if (!o.is_turn()) say_duplicates(cases);
   if (!lost.empty())
     std::cerr << error_line(fmt::format("{}; {} not started", lost,
                                         counted(static_cast<int64_t>(planned - records.size()), "run")))
               << "\n";
-  if (!o.quiet && !in_gate()) warn_if_busy(records, o.threads);  // a gate names such cases itself
+  if (!o.quiet && !o.is_turn()) warn_if_busy(records, o.threads);  // a gate names such cases itself
   say_why_no_counters(records);
   // The gate itself says whether a turn has ended and how to go on.
   const bool whole = records.size() == planned;
-  if (stop_requested() && in_gate() && !whole) return kExitInterrupted;
-  if (stop_requested() && !in_gate() && whole) {
-    std::cerr << "interrupted in the last run: all runs are in the reports, nothing is left for --resume\n";
-    return kExitInterrupted;
-  }
-  if (stop_requested() && !in_gate()) {
-    std::cerr << fmt::format(
-        "interrupted: {} of {} runs are in the reports; to go on, repeat the command with --resume {} and without --out\n",
-        records.size(), planned, folder_to_resume(paths.front().parent_path()));
+  if (stop_requested() && !(o.is_turn() && whole)) {
+    if (!o.is_turn() && whole) {
+      std::cerr << "interrupted in the last run: all runs are in the reports, nothing is left for --resume\n";
+    } else if (!o.is_turn()) {
+      std::cerr << fmt::format(
+          "interrupted: {} of {} runs are in the reports; to go on, repeat the command with --resume {} and without --out\n",
+          records.size(), planned, paths.front().parent_path().string());
+    }
     return kExitInterrupted;
   }
   if (planned == 0 && !o.shard.empty() && !cases.cases.empty()) {
@@ -317,7 +317,7 @@ std::vector<Record> earlier_records(const std::filesystem::path& dir, const RunO
     journal.cut(0);
     return {};
   }
-  return take_up(dir, context, work, journal);
+  return take_up(dir, o, context, work, journal);
 }
 
 /// Runs `left`. Each finished case goes to the journal and to `records`, which are sorted by the plan at the
@@ -414,12 +414,12 @@ int run(const RunOptions& given, const Program& program) {
   RunContext context = context_of(executor.info(), cases, program, whole, work, options, {shard, shards});
 
   // A gate reads the results of its runs.
-  if (work.empty() && o.shard.empty() && o.resume.empty() && !in_gate())
+  if (work.empty() && o.shard.empty() && o.resume.empty() && !o.is_turn())
     return report(o, cases, {}, {}, 0, 0, {}, "");  // no folder
 
   // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
   // A gate says by itself why its runs differ.
-  if (options.time && !o.quiet && !in_gate())
+  if (options.time && !o.quiet && !o.is_turn())
     say_if_busy(executor.info(), "times will be too long and noisy");
   const std::filesystem::path dir = folder_of(o, cases);
   make_folder(dir);
@@ -433,7 +433,7 @@ int run(const RunOptions& given, const Program& program) {
   }
 
   set_advice(fmt::format("finished cases are in {}; --resume {} continues{}",
-                         (dir / "journal.jsonl").string(), folder_to_resume(dir),
+                         (dir / "journal.jsonl").string(), o.folder_to_resume(dir),
                          o.in_process ? "; without --in-process each case is isolated" : ""));
   watch_for_stop(o.in_process ? std::nullopt : std::optional(o.timeout_s));
   const auto begin = std::chrono::steady_clock::now();
@@ -457,7 +457,7 @@ int run(const RunOptions& given, const Program& program) {
     paths = write_reports(dir, o.formats, context, records);
     if (!cases.traces.empty()) paths.push_back(write_evaluations(cases.traces, dir, context, records));
   } catch (const FileError& e) {
-    paths = rescue(e, dir, journal, o.formats, context, records);
+    paths = rescue(e, dir, journal, o, context, records);
     lost = true;
   }
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -486,6 +486,10 @@ void add_run(CLI::App& app, Program& program) {
       "  allows, 5 crash, hang or device error, 6 nothing matched or nothing ran, 130 interrupted.");
   command->callback([=, &program] {
     program.calls = o->in_process ? Calls::kHere : Calls::kInWorkers;
+    if (const char* gate = std::getenv(kGateFolder); gate != nullptr) {
+      o->gate = gate;
+      o->cases.notes_said = true;
+    }
     program.chosen = [=, &program] {
       o->kernels = with_peers(o->kernels, program);
       return run(*o, program);

@@ -8,7 +8,6 @@
 #include <iterator>
 #include <string_view>
 
-#include "harness/cli/earlier_run.h"
 #include "harness/report/formats.h"
 #include "harness/results/json.h"
 #include "harness/results/text.h"
@@ -28,14 +27,14 @@ void check_space(const fs::path& dir, std::size_t runs) {
 }
 
 std::vector<fs::path> rescue(const FileError& e, const fs::path& dir, const Journal& journal,
-                             const std::vector<std::string>& formats, const RunContext& context,
+                             const RunOptions& o, const RunContext& context,
                              const std::vector<Record>& records) {
   const std::string held = fmt::format("{} of {} records", records.size(), context.planned);
   if (!journal.vanished()) {
     const std::string file = (dir / "journal.jsonl").string();
     if (std::string_view(e.what()).starts_with(file)) throw e;  // says it itself
     throw FileError(fmt::format("{}; {} are in {}: make room, then continue with --resume {}", e.what(), held,
-                                file, folder_to_resume(dir)));
+                                file, o.folder_to_resume(dir)));
   }
   std::string lines;
   for (const Record& r : records) lines += journal_line(r);
@@ -43,8 +42,8 @@ std::vector<fs::path> rescue(const FileError& e, const fs::path& dir, const Jour
     const fs::path other =
         make_new_folder(fs::temp_directory_path() / fs::absolute(dir).lexically_normal().filename());
     write_file_atomically(other / "journal.jsonl", lines);
-    auto paths = write_reports(other, formats, context, records);
-    const bool all = std::ssize(records) == context.planned || in_gate();
+    auto paths = write_reports(other, o.formats, context, records);
+    const bool all = std::ssize(records) == context.planned || o.is_turn();
     std::cerr << error_line(fmt::format("{}; {} are not there, but in {}{}", e.what(), held, other.string(),
                                         all ? "" : ", and --resume continues from it"))
               << "\n";

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <string>
 #include <vector>
 
+#include "harness/cli/run_options.h"
 #include "harness/results/files.h"
 #include "harness/results/record.h"
 #include "harness/session/journal.h"
@@ -19,7 +19,7 @@ void check_space(const std::filesystem::path& dir, std::size_t runs);
 /// reports to a new folder for temporary files, says so on stderr, and returns the paths of the reports. Throws
 /// FileError if the journal is there, from which --resume goes on, or if there is no other place.
 std::vector<std::filesystem::path> rescue(const FileError& e, const std::filesystem::path& dir,
-                                          const Journal& journal, const std::vector<std::string>& formats,
+                                          const Journal& journal, const RunOptions& options,
                                           const RunContext& context, const std::vector<Record>& records);
 
 }  // namespace attnbench::cli

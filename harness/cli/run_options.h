@@ -1,6 +1,7 @@
 // The options of `run`.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,7 +36,18 @@ struct RunOptions {
   bool verbose = false;
   bool fail_fast = false;
   bool last_failed = false;
+  std::string gate;  ///< folder of the gate that this run is a turn of, which speaks in its place; else empty
+
+  bool is_turn() const { return !gate.empty(); }
+  /// What the user gives to --resume to go on with the run in `dir`.
+  std::string folder_to_resume(const std::filesystem::path& dir) const {
+    return is_turn() ? gate : dir.string();
+  }
 };
+
+/// The environment variable in which a gate tells its turns its own folder. It is no option, because a turn may run an
+/// older build.
+inline constexpr const char* kGateFolder = "ATTNBENCH_GATE_FOLDER";
 
 struct Program;
 

@@ -7,7 +7,6 @@
 #include <iostream>
 
 #include "harness/cli/common.h"
-#include "harness/cli/earlier_run.h"
 #include "harness/cli/usage_error.h"
 #include "harness/interop/outputs.h"
 #include "harness/results/files.h"
@@ -15,7 +14,7 @@
 
 namespace attnbench::cli {
 
-FlashinferTrace load_trace(const std::string& path, uint64_t seed) {
+FlashinferTrace load_trace(const std::string& path, uint64_t seed, bool said) {
   if (!is_flashinfer_trace(path)) {
     throw UsageError(fmt::format(
         "{}: this is a folder; a sweep file is required, or the folder of a FlashInfer trace, with definitions/ and "
@@ -23,7 +22,7 @@ FlashinferTrace load_trace(const std::string& path, uint64_t seed) {
         path));
   }
   FlashinferTrace trace = read_flashinfer_trace(path, seed);
-  if (in_gate()) return trace;
+  if (said) return trace;
   std::cerr << fmt::format("{}: {} of a FlashInfer trace make {}\n", path,
                            counted(std::ssize(trace.workloads), "workload"),
                            counted(std::ssize(trace.cases), "case"));

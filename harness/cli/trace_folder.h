@@ -10,9 +10,9 @@
 
 namespace attnbench::cli {
 
-/// Reads the folder. Says on stderr which of its workloads are left out, but not in a run of a gate. Throws
+/// Reads the folder. Says on stderr which of its workloads are left out, unless that has been said. Throws
 /// UsageError if the folder is no trace, TraceError.
-FlashinferTrace load_trace(const std::string& path, uint64_t seed);
+FlashinferTrace load_trace(const std::string& path, uint64_t seed, bool said);
 
 /// The folder's name, for a run without --out.
 std::string trace_name(const std::string& path);
