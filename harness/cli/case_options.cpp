@@ -156,6 +156,18 @@ void note_repeated_keys(const std::vector<std::string>& overrides) {
   }
 }
 
+/// Notes the keys of --set that apply to none of the cases.
+void note_idle_overrides(const std::vector<std::string>& overrides, const std::vector<Case>& cases) {
+  for (const std::string& o : overrides) {
+    const SweepKey* key = find_sweep_key(o.substr(0, o.find('=')));
+    const auto applies = [key](const Case& c) { return key->applies(c.params); };
+    if (key == nullptr || cases.empty() || std::any_of(cases.begin(), cases.end(), applies)) continue;
+    std::cerr << fmt::format(
+        "note: --set {} changes no case; see when it applies in the table of 'attnbench list --keys'\n",
+        one_line(o));
+  }
+}
+
 }  // namespace
 
 void CaseOptions::add(CLI::App& command) {
@@ -289,6 +301,7 @@ Cases load_cases(const CaseOptions& o) {
     if (!is_mapping(text)) continue;
     take(parse_inline_case(text, o.overrides, o.seed));
   }
+  if (!o.notes_said) note_idle_overrides(o.overrides, out.cases);
   if (!o.filter.empty()) {
     const auto found = finder("--filter", o.filter);
     out.filter_note = filter_note(o.filter, found, out.cases, !o.overrides.empty());

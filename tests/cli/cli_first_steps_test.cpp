@@ -194,6 +194,12 @@ TEST(CliFirstSteps, KeysWithoutEffectAreNoted) {
   EXPECT_THAT(o.err, HasSubstr("a.yaml:4:55: note: block_size changes no case of sweep 'packed'"));
   EXPECT_THAT(o.err,
               AllOf(Not(HasSubstr("page_layout")), Not(HasSubstr("'paged'")), Not(HasSubstr("'both'"))));
+  const auto set = [&](const char* of) {
+    return run_attnbench(scratch, {"list", "a.yaml", "--set", of, "--device", "cpu"}).err;
+  };
+  EXPECT_THAT(set("cache_batch_idx=identity"),
+              HasSubstr("note: --set cache_batch_idx=identity changes no case; see"));
+  EXPECT_THAT(set("block_size=16,64"), Not(HasSubstr("--set")));
 }
 
 TEST(CliFirstSteps, DrawnBatchesAreReproducedByTheirMapping) {
