@@ -18,20 +18,20 @@
 #include "harness/judge/misread_heads.h"
 #include "harness/judge/misread_page.h"
 #include "harness/judge/missing_rescale.h"
+#include "harness/judge/mistakes.h"
 #include "harness/judge/padding_keys.h"
 #include "harness/judge/row_pattern.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/stored_out.h"
-#include "harness/judge/suspects.h"
 #include "harness/judge/two_mistakes.h"
 
 namespace attnbench {
 namespace {
 
 constexpr double kAllRowsFlop = 1e9;                 ///< up to this, every row is judged, else a sample
-constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a suspect must explain
+constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a mistake must explain
 constexpr int64_t kValuesTried = 1 << 23;            ///< values of K and V to read for these rows, at most
-constexpr std::size_t kMostSuspects = 3;             ///< suspects that are named
+constexpr std::size_t kMostMistakes = 3;             ///< mistakes that are named
 constexpr double kOfRounding = 1;                    ///< percent of O that rounding to 16 bits may explain
 constexpr double kLseOfRounding = 0.01;              ///< the same of the LSE
 
@@ -191,8 +191,8 @@ class Clues {
     add(integers());
     if (!wrong_o_.empty()) {
       const Tried tried = rows_to_try();
-      suspects_ = suspects_of(launched_.item, problem_, inputs_);
-      bool lse_too = suspects(tried);
+      mistakes_ = mistakes_of(launched_.item, problem_, inputs_);
+      bool lse_too = mistakes(tried);
       // A page that was read in place of another holds no NaN.
       const bool nan =
           std::any_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
@@ -283,31 +283,31 @@ class Clues {
   }
 
   /// Names the mistakes that explain all rows tried. Returns whether they explain their LSE, too.
-  bool suspects(const Tried& tried) {
+  bool mistakes(const Tried& tried) {
     std::vector<Explanation> matches;
     const std::span few(tried.rows.data(), std::min<std::size_t>(tried.wrong, kLeastTried));
     const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
-    for (const Suspect& s : suspects_) {
+    for (const Mistake& m : mistakes_) {
       // Most mistakes fail in the first rows.
-      const auto first = find_rows(launched_, s.problem, *s.inputs, few, threads_);
+      const auto first = find_rows(launched_, m.problem, *m.inputs, few, threads_);
       if (std::any_of(first.begin(), first.end(), wrong)) continue;
-      const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
+      const auto rows = find_rows(launched_, m.problem, *m.inputs, tried.rows, threads_);
       if (const auto broken = std::count_if(rows.begin(), rows.end(), wrong); broken > 0) {
         if (broken < partial_broken_ && explains_wrong_rows(tried, rows)) {
           partial_broken_ = broken;
-          partial_ = part_of_rows(tried, s.text, broken);
+          partial_ = part_of_rows(tried, m.text, broken);
         }
         continue;
       }
       if (match_by_zeros(launched_, rows)) continue;
       matches.push_back(
-          {s.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })});
+          {m.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })});
     }
     // What explains O alone is a guess beside what explains both.
     const bool lse_too =
         std::any_of(matches.begin(), matches.end(), [](const Explanation& e) { return e.lse_too; });
     if (lse_too) std::erase_if(matches, [](const Explanation& e) { return !e.lse_too; });
-    for (std::size_t i = 0; i < std::min(matches.size(), kMostSuspects); ++i)
+    for (std::size_t i = 0; i < std::min(matches.size(), kMostMistakes); ++i)
       out_.push_back(tried.match(matches[i]));
     const auto of_scale = [](const Explanation& e) {
       return e.text.find("softmax_scale") != std::string::npos;
@@ -318,8 +318,8 @@ class Clues {
   }
 
   void pairs(const Tried& tried) {
-    const auto found = two_mistakes(launched_, problem_, suspects_, tried.rows, tried.wrong, threads_);
-    for (std::size_t i = 0; i < std::min(found.size(), kMostSuspects); ++i)
+    const auto found = two_mistakes(launched_, problem_, mistakes_, tried.rows, tried.wrong, threads_);
+    for (std::size_t i = 0; i < std::min(found.size(), kMostMistakes); ++i)
       out_.push_back(tried.match(found[i], "both"));
     tell_apart(found.size(), "pairs", "other lengths or heads");
   }
@@ -327,8 +327,8 @@ class Clues {
   /// Says that `matching` mistakes or pairs of them explain the same rows, if they are several.
   void tell_apart(std::size_t matching, const char* what, const char* with) {
     if (matching < 2) return;
-    const std::string which = matching > kMostSuspects
-                                  ? fmt::format("these {} and {} more", what, matching - kMostSuspects)
+    const std::string which = matching > kMostMistakes
+                                  ? fmt::format("these {} and {} more", what, matching - kMostMistakes)
                                   : fmt::format("these {} {}", matching, what);
     out_.push_back(
         fmt::format("{} cannot be told apart on these rows; a case with {} may tell", which, with));
@@ -477,7 +477,7 @@ class Clues {
   int threads_;
   reference::Problem problem_;
   CaseInputs inputs_;
-  std::vector<Suspect> suspects_;
+  std::vector<Mistake> mistakes_;
   std::vector<RowFinding> rows_;
   std::vector<reference::RowId> right_, wrong_o_;  ///< wrong_o_: rows without NaN only
   /// The mistake that explains the wrong rows and breaks the fewest right ones, and how many it breaks.

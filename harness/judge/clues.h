@@ -21,7 +21,7 @@ inline constexpr const char* kARace =
 
 /// Sentences about the wrong rows of an attention case. They say how many rows are wrong, what distinguishes
 /// them from the right ones, whether they hold the results of other rows or multiples of the right results,
-/// and which known mistakes (suspects.h) give these results within the tolerance. Empty if no single row is
+/// and which known mistakes (mistakes.h) give these results within the tolerance. Empty if no single row is
 /// wrong. Takes about as long as the comparison. num_threads 0: all.
 std::vector<std::string> clues_of(const Launched& launched, int num_threads = 0);
 

@@ -1,120 +1,73 @@
 // Inputs as a kernel with a mistake reads them.
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
+#include <span>
 #include <utility>
-#include <vector>
 
-#include "harness/judge/case_inputs.h"
-#include "harness/workload/descales.h"
+#include "harness/values/values.h"
+#include "reference/reference.h"
 
 namespace attnbench {
 
-/// The scales of the blocks of a stored row of K or V.
-struct BlockScales {
-  const Case& item;
-  Tensor tensor;
-  GivenBlocks::Row row;
-  int head;
-
-  /// Channels that have scales.
-  int channels(int dim) const { return item.params.k_tail() > 0 ? item.params.dim_v() : dim; }
-  double of_block(int block) const {
-    return static_cast<double>(block_scale_at(item, tensor, row.seq, row.pos, head, block));
-  }
-};
-
-/// Inputs read through other heads, or without a descale, or with keys and values exchanged, or keys as stored.
+/// Inputs read through other heads, or from other places, or changed row by row.
 class Misread : public reference::Inputs {
  public:
   struct How {
     /// KV head that a query head reads K and V from. Set both or none: with them the problem has as many KV heads as
     /// query heads.
     std::function<int(int)> k_head, v_head;
-    std::optional<Tensor> no_descale;  ///< the tensor whose descales are not applied
-    bool exchanged = false;            ///< K is read for V and V for K
-    /// Changes the right channels of a row of K or V with block scales to what is read. Null: it does not.
-    std::function<void(const BlockScales& scales, int dim, double* row)> of_block;
-    bool of_k = true, of_v = true;  ///< where of_block applies
-    double qv_factor = 1;
-    bool not_turned = false;  ///< rotary_cached: K is taken as it lies in the cache
-    /// The sequence and key whose rows of K and V are read. Null: the right ones.
-    std::function<std::pair<int, int>(int seq, int pos)> place;
+    bool exchanged = false;  ///< K is read for V and V for K
+    /// The sequence and key whose row of K or V is read. Null: the right ones.
+    std::function<std::pair<int, int>(Tensor tensor, int seq, int pos)> place;
+    /// Changes a right row of q, qv, K or V to what is read. Null: it does not.
+    std::function<void(Tensor tensor, int seq, int pos, int head, std::span<double> row)> change;
   };
-  Misread(const Case& c, const reference::Inputs& right, How how)
-      : case_(c), right_(right), how_(std::move(how)) {
-    if (!how_.not_turned) return;
-    unturned_ = c;
-    unturned_->params.rotary = Rotary::kNone;
-    unturned_->params.rotary_cached = false;
-    stored_ = std::make_unique<CaseInputs>(*unturned_, no_new_rows_);
-  }
+  /// `inputs` are the right ones and must outlive this.
+  Misread(const reference::Problem& right, const reference::Inputs& inputs, How how)
+      : dim_(right.head_dim), dim_v_(right.value_dim()), right_(inputs), how_(std::move(how)) {}
 
   void load_q(int seq, int head, int begin, int end, double* out) const override {
-    right_.load_q(seq, head, begin, end, out);
-    undo(Tensor::kQ, seq, head, begin, end, case_.params.head_dim, out);
+    load(Tensor::kQ, seq, head, begin, end, out);
   }
   void load_qv(int seq, int head, int begin, int end, double* out) const override {
-    right_.load_qv(seq, head, begin, end, out);
-    std::for_each_n(out, int64_t{end - begin} * case_.params.dim_v(),
-                    [&](double& x) { x *= how_.qv_factor; });
+    load(Tensor::kQv, seq, head, begin, end, out);
   }
   void load_k(int seq, int head, int begin, int end, double* out) const override {
-    const int h = how_.k_head ? how_.k_head(head) : head;
-    if (how_.exchanged) return right_.load_v(seq, h, begin, end, out);
-    if (how_.place) {
-      return load_rows(seq, begin, end, case_.params.head_dim, out,
-                       [&](int s, int pos, double* row) { right_.load_k(s, h, pos, pos + 1, row); });
-    }
-    if (stored_) return stored_->load_k(seq, h, begin, end, out);
-    right_.load_k(seq, h, begin, end, out);
-    undo(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
-    if (how_.of_k) change_rows(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
+    load(Tensor::kK, seq, how_.k_head ? how_.k_head(head) : head, begin, end, out);
   }
   void load_v(int seq, int head, int begin, int end, double* out) const override {
-    const int h = how_.v_head ? how_.v_head(head) : head;
-    if (how_.exchanged) return right_.load_k(seq, h, begin, end, out);
-    if (how_.place) {
-      return load_rows(seq, begin, end, case_.params.dim_v(), out,
-                       [&](int s, int pos, double* row) { right_.load_v(s, h, pos, pos + 1, row); });
-    }
-    right_.load_v(seq, h, begin, end, out);
-    undo(Tensor::kV, seq, h, begin, end, case_.params.dim_v(), out);
-    const Tensor stored = case_.params.v_is_k_view ? Tensor::kK : Tensor::kV;
-    if (how_.of_v) change_rows(stored, seq, h, begin, end, case_.params.dim_v(), out);
+    load(Tensor::kV, seq, how_.v_head ? how_.v_head(head) : head, begin, end, out);
   }
 
  private:
-  template <class Load>
-  void load_rows(int seq, int begin, int end, int dim, double* out, Load load) const {
-    for (int pos = begin; pos < end; ++pos, out += dim) {
-      const auto [from, at] = how_.place(seq, pos);
-      load(from, at, out);
-    }
+  void load_right(Tensor tensor, int seq, int head, int begin, int end, double* out) const {
+    if (tensor == Tensor::kQ) return right_.load_q(seq, head, begin, end, out);
+    if (tensor == Tensor::kQv) return right_.load_qv(seq, head, begin, end, out);
+    if ((tensor == Tensor::kK) != how_.exchanged) return right_.load_k(seq, head, begin, end, out);
+    right_.load_v(seq, head, begin, end, out);
   }
-  void change_rows(Tensor stored, int seq, int head, int begin, int end, int dim, double* out) const {
-    if (!how_.of_block) return;
-    for (int pos = begin; pos < end; ++pos, out += dim)
-      how_.of_block({case_, stored, stored_row(case_.params, seq, pos), head}, dim, out);
-  }
-  void undo(Tensor tensor, int seq, int head, int begin, int end, int dim, double* out) const {
-    if (how_.no_descale != tensor) return;
-    for (int pos = begin; pos < end; ++pos, out += dim) {
-      const int owner = tensor != Tensor::kQ && pos < case_.params.shared_tokens() ? 0 : seq;
-      for (int c = 0; c < dim; ++c)
-        out[c] /= static_cast<double>(descale_of(case_, tensor, owner, pos, head, c));
+  void load(Tensor tensor, int seq, int head, int begin, int end, double* out) const {
+    const int64_t dim = tensor == Tensor::kQ || tensor == Tensor::kK ? dim_ : dim_v_;
+    const bool elsewhere = how_.place && (tensor == Tensor::kK || tensor == Tensor::kV);
+    for (int pos = begin, next = end; pos < end; pos = next) {
+      std::pair<int, int> from(seq, pos);
+      if (elsewhere) {
+        from = how_.place(tensor, seq, pos);
+        next = pos + 1;
+        while (next < end && how_.place(tensor, seq, next) == std::pair(from.first, from.second + next - pos))
+          ++next;
+      }
+      load_right(tensor, from.first, head, from.second, from.second + next - pos, out + (pos - begin) * dim);
     }
+    for (int pos = begin; how_.change && pos < end; ++pos, out += dim)
+      how_.change(tensor, seq, pos, head, {out, static_cast<std::size_t>(dim)});
   }
 
-  const Case& case_;
+  int dim_, dim_v_;
   const reference::Inputs& right_;
   How how_;
-  std::optional<Case> unturned_;
-  std::vector<unsigned char> no_new_rows_;
-  std::unique_ptr<CaseInputs> stored_;
 };
 
 }  // namespace attnbench

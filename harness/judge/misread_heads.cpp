@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "harness/judge/suspects.h"
+#include "harness/judge/mistakes.h"
 
 namespace attnbench {
 namespace {
@@ -35,9 +35,9 @@ std::optional<Explanation> misread_heads(const Launched& launched, const referen
   std::map<int, int> read;  // KV head by query head
   bool lse_too = true;
   for (int kv_head = 0; kv_head < p.num_heads_kv && read.size() < rows_of.size(); ++kv_head) {
-    const Suspect s = reads_kv_head(launched.item, right, inputs, kv_head);
+    const Mistake m = reads_kv_head(right, inputs, kv_head);
     std::map<int, Explained> explained;
-    for (const RowFinding& r : find_rows(launched, s.problem, *s.inputs, wrong, num_threads)) {
+    for (const RowFinding& r : find_rows(launched, m.problem, *m.inputs, wrong, num_threads)) {
       Explained& of = explained[r.id.head];
       of.rows += !r.wrong_o;
       of.lse_too = of.lse_too && !r.wrong_lse;

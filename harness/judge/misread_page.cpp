@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "harness/cases/visible_keys.h"
+#include "harness/judge/misread.h"
 
 namespace attnbench {
 namespace {
@@ -75,49 +77,6 @@ PageMap page_map(const CaseParams& p, const Where& where, const reference::RowId
   return {misread ? static_cast<int>((end - 1) / p.block_size) : kNone, whole, where.instead};
 }
 
-/// Inputs whose keys are read from other pages.
-class OtherPages : public reference::Inputs {
- public:
-  OtherPages(const reference::Inputs& right, const CaseParams& p, const Which& which, PageMap map)
-      : right_(right), p_(p), which_(which), map_(map) {}
-
-  void load_q(int seq, int head, int begin, int end, double* out) const override {
-    right_.load_q(seq, head, begin, end, out);
-  }
-  void load_qv(int seq, int head, int begin, int end, double* out) const override {
-    right_.load_qv(seq, head, begin, end, out);
-  }
-  void load_k(int seq, int head, int begin, int end, double* out) const override {
-    by_page(which_.k, begin, end, [&](int from, int to, int done) {
-      right_.load_k(seq, head, from, to, out + int64_t{done} * p_.head_dim);
-    });
-  }
-  void load_v(int seq, int head, int begin, int end, double* out) const override {
-    by_page(which_.v, begin, end, [&](int from, int to, int done) {
-      right_.load_v(seq, head, from, to, out + int64_t{done} * p_.dim_v());
-    });
-  }
-
- private:
-  /// Calls `load(from, to, done)` for the keys [from, to) that are read in place of those from `begin + done` on.
-  template <class Load>
-  void by_page(bool misread, int begin, int end, Load load) const {
-    if (!misread) return load(begin, end, 0);
-    const auto size = static_cast<int>(p_.block_size);
-    for (int at = begin, next = begin; at < end; at = next) {
-      const int page = at / size;
-      next = std::min(end, (page + 1) * size);
-      const int from = map_(page) * size + at % size;
-      load(from, from + next - at, at - begin);
-    }
-  }
-
-  const reference::Inputs& right_;
-  const CaseParams& p_;
-  Which which_;
-  PageMap map_;
-};
-
 }  // namespace
 
 std::optional<Explanation> misread_page(const Launched& launched, const reference::Problem& right,
@@ -131,7 +90,12 @@ std::optional<Explanation> misread_page(const Launched& launched, const referenc
     for (const Where& where : kWhere) {
       bool lse_too = true;
       const auto is_right = [&](const reference::RowId& id) {
-        const OtherPages wrong(inputs, p, which, page_map(p, where, id));
+        const auto place = [&which, size = static_cast<int>(p.block_size), map = page_map(p, where, id)](
+                               Tensor tensor, int seq, int pos) {
+          const bool misread = tensor == Tensor::kK ? which.k : which.v;
+          return std::pair(seq, misread ? map(pos / size) * size + pos % size : pos);
+        };
+        const Misread wrong(right, inputs, {.place = place});
         const RowFinding row = find_rows(launched, right, wrong, {&id, 1}, num_threads).front();
         lse_too = lse_too && !row.wrong_lse;
         return !row.wrong_o;

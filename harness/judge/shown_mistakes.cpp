@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "harness/judge/case_inputs.h"
+#include "harness/judge/mistakes.h"
 #include "harness/judge/sample.h"
-#include "harness/judge/suspects.h"
 #include "reference/plan.h"
 
 namespace attnbench {
@@ -54,8 +54,8 @@ std::set<std::string> shown_mistakes(const Case& c) {
   const CaseInputs inputs(c, none_stored);
   const reference::Problem right = problem_of(c);
   std::set<std::string> shown;
-  for (const Suspect& s : suspects_of(c, right, inputs)) {
-    if (!s.misreads && shows(right, s.problem)) shown.insert(s.text);
+  for (const Mistake& m : mistakes_of(c, right, inputs)) {
+    if (!m.misreads && shows(right, m.problem)) shown.insert(m.text);
   }
   return shown;
 }

@@ -26,20 +26,20 @@ std::vector<reference::RowId> short_rows_first(const CaseParams& p, std::span<co
 }  // namespace
 
 std::vector<Explanation> two_mistakes(const Launched& launched, const reference::Problem& right,
-                                      std::span<const Suspect> suspects,
+                                      std::span<const Mistake> mistakes,
                                       std::span<const reference::RowId> tried, std::size_t wrong,
                                       int num_threads) {
   if (wrong < kFewest) return {};
   const CaseParams& p = launched.item.params;
   const std::vector<reference::RowId> rows = short_rows_first(p, tried, wrong);
   const int64_t count =
-      std::count_if(suspects.begin(), suspects.end(), [](const Suspect& s) { return s.in_pairs; });
+      std::count_if(mistakes.begin(), mistakes.end(), [](const Mistake& m) { return m.in_pairs; });
   const int64_t keys = p.seqs[static_cast<std::size_t>(rows[0].seq)].k;
   if (count * count / 2 * keys * (p.head_dim + p.dim_v()) > kValuesOfPairs) return {};
   std::vector<Explanation> out;
-  for (std::size_t a = 0; a < suspects.size(); ++a) {
-    for (std::size_t b = a + 1; b < suspects.size(); ++b) {
-      const Suspect &one = suspects[a], &other = suspects[b];
+  for (std::size_t a = 0; a < mistakes.size(); ++a) {
+    for (std::size_t b = a + 1; b < mistakes.size(); ++b) {
+      const Mistake &one = mistakes[a], &other = mistakes[b];
       if ((one.misreads && other.misreads) || !one.in_pairs || !other.in_pairs) continue;
       reference::Problem problem = right;
       one.change(problem);

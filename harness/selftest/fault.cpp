@@ -1,5 +1,9 @@
 #include "harness/selftest/fault.h"
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
 #include <utility>
 
 namespace attnbench {
@@ -57,16 +61,77 @@ Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change)
   };
 }
 
-Tamper::Fault with_rule(HostRule rule) {
-  return with_output([rule = std::move(rule)](const HostView& view, OutView& out) {
-    HostAttention host(view);
-    for (const HostRow& row : view.rows()) {
-      const HostResult r = host.by_rule(row, rule);
-      for (int c = 0; c < view.p().head_dim; ++c)
-        out.set_o(row.token, row.head, c, static_cast<float>(r.o[static_cast<std::size_t>(c)]));
-      out.lse_of(row.token, row.head) = static_cast<float>(r.lse);
+void set_row(OutView& out, const HostRow& row, const RowAnswer& answer) {
+  for (std::size_t c = 0; c < answer.o.size(); ++c)
+    out.set_o(row.token, row.head, static_cast<int>(c), static_cast<float>(answer.o[c]));
+  out.lse_of(row.token, row.head) = static_cast<float>(answer.lse);
+}
+
+void set_rows(OutView& out, const HostView& view, const std::vector<RowAnswer>& all) {
+  const std::vector<HostRow> rows = view.rows();
+  for (std::size_t n = 0; n < rows.size(); ++n) set_row(out, rows[n], all[n]);
+}
+
+void add_term(RowAnswer& row, double logit) {
+  const double before = std::exp(row.lse), after = before + std::exp(logit);
+  for (double& o : row.o) o *= after > 0 ? before / after : 0;
+  row.lse = std::log(after);
+}
+
+RowAnswer merged(const std::vector<RowAnswer>& parts, const std::vector<double>& logs) {
+  const double top = *std::max_element(logs.begin(), logs.end());
+  RowAnswer m{std::vector<double>(parts[0].o.size(), 0.0), top};
+  if (top == -INFINITY) return m;
+  double sum = 0;
+  for (const double l : logs) sum += std::exp(l - top);
+  m.lse += std::log(sum);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (logs[i] == -INFINITY) continue;  // its O may be NaN
+    for (std::size_t c = 0; c < m.o.size(); ++c) m.o[c] += std::exp(logs[i] - top) / sum * parts[i].o[c];
+  }
+  return m;
+}
+
+Tamper::Fault with_answers(std::function<void(const HostView&, reference::Problem&)> problem,
+                           std::function<void(const HostView&, const HostRow&, RowAnswer&)> row) {
+  return with_output(
+      [problem = std::move(problem), row = std::move(row)](const HostView& view, OutView& out) {
+        reference::Problem x = view.problem();
+        problem(view, x);
+        std::vector<RowAnswer> all = answers(x, view);
+        const std::vector<HostRow> rows = view.rows();
+        for (std::size_t n = 0; row && n < rows.size(); ++n) row(view, rows[n], all[n]);
+        set_rows(out, view, all);
+      });
+}
+
+Fault known(std::string name, std::string what, std::vector<std::string> cases,
+            std::vector<std::string> ignores) {
+  const auto launch = with_output([name](const HostView& view, OutView& out) {
+    const reference::Problem right = view.problem();
+    for (const Mistake& m : mistakes_of(right, view.layout(), view)) {
+      if (m.fault == name) set_rows(out, view, answers(m.problem, *m.inputs));
     }
   });
+  return {name, std::move(what), std::move(cases), launch, std::move(ignores)};
+}
+
+std::function<void(const HostView&, reference::Problem&)> keys_moved(
+    std::function<void(const HostView&, HostRow&)> move) {
+  return [move = std::move(move)](const HostView& view, reference::Problem& x) {
+    std::map<std::tuple<int, int, int>, HostRow> rows;
+    for (HostRow r : view.rows()) {
+      move(view, r);
+      rows[{r.seq, r.i, r.head}] = r;
+    }
+    x.causal = false;
+    x.window_left = x.window_right = -1;
+    x.attention_chunk = 0;
+    x.sees = [rows = std::move(rows), right = x.sees](int seq, int pos, int head, int64_t key) {
+      const HostRow& r = rows.at({seq, pos, head});
+      return key >= r.lo && key < r.hi && (!right || right(seq, pos, head, key));
+    };
+  };
 }
 
 void change_lengths(Tamper& t, AttentionParams& p, const std::function<int32_t(int b, int32_t k_len)>& to) {

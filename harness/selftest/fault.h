@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/selftest/host_attention.h"
+#include "harness/selftest/host_view.h"
 #include "harness/selftest/tamper.h"
 
 namespace attnbench {
@@ -90,8 +90,25 @@ Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change);
 Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change);
 /// The right launch; then its output is changed.
 Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change);
-/// The right launch; then all rows are computed again on the host by a rule.
-Tamper::Fault with_rule(HostRule rule);
+/// The right launch; then each row has the reference's answer to a problem that `problem` makes of the right one, as
+/// `row` changes it.
+Tamper::Fault with_answers(std::function<void(const HostView&, reference::Problem&)> problem,
+                           std::function<void(const HostView&, const HostRow&, RowAnswer&)> row = {});
+/// The problem of the launch itself, for with_answers.
+inline void right_problem(const HostView&, reference::Problem&) {}
+/// A fault that is a known mistake (mistakes.h). Launches that cannot show it stay right.
+Fault known(std::string name, std::string what, std::vector<std::string> cases,
+            std::vector<std::string> ignores = {});
+/// Makes a problem of the right one in which rows see other keys: `move` changes lo and hi of the rows.
+std::function<void(const HostView&, reference::Problem&)> keys_moved(
+    std::function<void(const HostView&, HostRow&)> move);
+/// Writes O and LSE of a row, or of all.
+void set_row(OutView& out, const HostRow& row, const RowAnswer& answer);
+void set_rows(OutView& out, const HostView& view, const std::vector<RowAnswer>& all);
+/// Adds a term exp(logit) to the denominator of a row.
+void add_term(RowAnswer& row, double logit);
+/// Merges states of a row with weights from `logs`, which take the place of their LSEs.
+RowAnswer merged(const std::vector<RowAnswer>& parts, const std::vector<double>& logs);
 /// Gives `p` changed key lengths: seqused_k[b] becomes to(b, length).
 void change_lengths(Tamper& t, AttentionParams& p, const std::function<int32_t(int b, int32_t k_len)>& to);
 /// Number of pages that hold the keys of sequence `b`.

@@ -1,8 +1,9 @@
 // Faults of the backward pass.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <utility>
 
-#include "harness/cases/visible_keys.h"
 #include "harness/selftest/fault.h"
 #include "harness/selftest/host_backward.h"
 
@@ -16,6 +17,7 @@ constexpr const char* kGradsTopLeft = "{" GRADS ", mask: causal_top_left, " GRAD
 constexpr const char* kGradsUnmasked = "{" GRADS ", mask: none, " GRAD_LENGTHS;
 constexpr const char* kGradsDropped = "{" GRADS ", mask: causal, dropout: 0.3, " GRAD_LENGTHS;
 constexpr const char* kGradsWindowed = "{" GRADS ", mask: none, window: \"9,3\", " GRAD_LENGTHS;
+constexpr int kWindow = 9;  ///< left, of kGradsWindowed
 constexpr const char* kGradsCapped =
     "{" GRADS ", mask: causal, softcap: 2, softmax_scale: 0.3, " GRAD_LENGTHS;
 constexpr const char* kGradsSloped = "{" GRADS ", mask: causal, alibi: per_head, " GRAD_LENGTHS;
@@ -23,43 +25,33 @@ constexpr const char* kGradsSunk = "{" GRADS ", mask: causal, sinks: true, " GRA
 constexpr const char* kGradsUnseen = "{" GRADS ", mask: none, window: \"9,0\", batch: q20s70_q40}";
 constexpr const char* kGradsShortKeys = "{" GRADS ", mask: causal, allow_short_kv: true, batch: q40s20_q33}";
 
-KeyRange seen_by(const AttentionBackwardParams& p, const GradPair& x) {
-  return visible_keys(mask_of_launch(p), x.q_len, x.k_len, x.i);
+/// Pairs add nothing to one of the sums unless `also` holds.
+BackwardRule hides(Grad in, const std::function<bool(const GradPair&)>& also) {
+  BackwardRule r;
+  r.term = [=](const GradPair& x, Grad of) { return of == in && !also(x) ? 0 : right_term(x, of); };
+  return r;
 }
 
-/// The rule whose pairs are visible if `also` holds besides, in one of the sums.
-BackwardRule hides(Grad in,
-                   const std::function<bool(const AttentionBackwardParams&, const GradPair&)>& also) {
+/// P answers another problem.
+Tamper::Fault with_p_of(std::function<void(reference::Problem&)> problem) {
   BackwardRule r;
-  r.visible = [=](const AttentionBackwardParams& p, const GradPair& x, Grad of) {
-    return seen_by(p, x).contains(x.j) && (of != in || also(p, x));
-  };
-  return r;
+  r.problem = std::move(problem);
+  return with_backward_rule(r);
 }
 
 BackwardRule ds_is(const std::function<double(const GradPair&)>& ds) {
   BackwardRule r;
-  r.term = [=](const GradPair& x, Grad of) { return of == Grad::kDv ? x.keep * x.p : ds(x); };
+  r.term = [=](const GradPair& x, Grad of) { return of == Grad::kDv ? right_term(x, of) : ds(x); };
   return r;
 }
 
 BackwardRule dv_weight_is(const std::function<double(const GradPair&)>& w) {
   BackwardRule r;
-  r.term = [=](const GradPair& x, Grad of) { return of == Grad::kDv ? w(x) : ds_of(x); };
-  return r;
-}
-
-BackwardRule p_is(std::function<double(const AttentionBackwardParams&, const GradPair&)> p) {
-  BackwardRule r;
-  r.p = std::move(p);
+  r.term = [=](const GradPair& x, Grad of) { return of == Grad::kDv ? w(x) : right_term(x, of); };
   return r;
 }
 
 double e4m3(double x) { return static_cast<double>(round_to(DType::kE4m3, static_cast<float>(x))); }
-
-bool inside_window_of(const AttentionBackwardParams& p, const GradPair& x) {
-  return p.window_left < 0 || x.j > x.diag() - p.window_left;
-}
 
 std::vector<Fault> delta_faults() {
   return {{"delta_left_out",
@@ -80,11 +72,11 @@ std::vector<Fault> delta_faults() {
           {"ds_never_quite_zero",
            "1e-30 is added to each dS",
            {kGradsPlain},
-           with_backward_rule(ds_is([](const GradPair& x) { return ds_of(x) + 1e-30; }))},
+           with_backward_rule(ds_is([](const GradPair& x) { return ds_of(x, x.delta) + 1e-30; }))},
           {"ds_in_e4m3",
            "dS is rounded to e4m3, and fp32 declared",
            {kGradsPlain},
-           with_backward_rule(ds_is([](const GradPair& x) { return e4m3(ds_of(x)); }))}};
+           with_backward_rule(ds_is([](const GradPair& x) { return e4m3(ds_of(x, x.delta)); }))}};
 }
 
 std::vector<Fault> dropout_faults() {
@@ -109,12 +101,10 @@ std::vector<Fault> dropout_faults() {
 std::vector<Fault> head_grad_faults() {
   BackwardRule modulo, first_only, mean;
   modulo.kv_head = [](const AttentionBackwardParams& p, int head) { return head % p.num_heads_kv; };
-  first_only.visible = [](const AttentionBackwardParams& p, const GradPair& x, Grad of) {
-    return seen_by(p, x).contains(x.j) && (of == Grad::kDq || x.head % x.group == 0);
+  first_only.term = [](const GradPair& x, Grad of) {
+    return of == Grad::kDq || x.head % x.group == 0 ? right_term(x, of) : 0;
   };
-  mean.term = [](const GradPair& x, Grad of) {
-    return (of == Grad::kDv ? x.keep * x.p : ds_of(x)) / (of == Grad::kDq ? 1 : x.group);
-  };
+  mean.term = [](const GradPair& x, Grad of) { return right_term(x, of) / (of == Grad::kDq ? 1 : x.group); };
   return {{"dk_summed_over_other_heads",
            "head h adds to the dk and dv of KV head h % Hkv",
            {kGradsPlain},
@@ -135,8 +125,11 @@ std::vector<Fault> sum_faults() {
   small.dq_factor = 0.999;
   twice.dk_factor = 0.125;
   rounded.round_sums = true;
-  BackwardRule small_dk;
+  BackwardRule small_dk, base_2;
   small_dk.dk_factor = 1.001;
+  base_2.term = [](const GradPair& x, Grad of) {
+    return right_term(x, of) * std::exp(x.lse * (1 - std::log(2.0)));
+  };
   return {
       {"dq_without_the_scale",
        "softmax_scale is left out of dq",
@@ -156,30 +149,22 @@ std::vector<Fault> sum_faults() {
       {"last_keys_lost_in_dq",
        "keys past the last whole tile of 16 add nothing to dq",
        {kGradsPlain},
-       with_backward_rule(
-           hides(Grad::kDq, [](const auto&, const GradPair& x) { return x.j < x.k_len / 16 * 16; }))},
+       with_backward_rule(hides(Grad::kDq, [](const GradPair& x) { return x.j < x.k_len / 16 * 16; }))},
       {"last_queries_lost_in_dv",
        "queries past the last whole tile of 16 add nothing to dv",
        {kGradsPlain},
-       with_backward_rule(
-           hides(Grad::kDv, [](const auto&, const GradPair& x) { return x.i < x.q_len / 16 * 16; }))},
+       with_backward_rule(hides(Grad::kDv, [](const GradPair& x) { return x.i < x.q_len / 16 * 16; }))},
       {"one_query_lost_in_dk",
        "query 7 adds nothing to dk",
        {kGradsPlain},
-       with_backward_rule(hides(Grad::kDk, [](const auto&, const GradPair& x) { return x.i != 7; }))},
-      {"lse_read_as_base_2",
-       "P = exp(score - LSE ln 2)",
-       {kGradsPlain},
-       with_backward_rule(
-           p_is([](const auto&, const GradPair& x) { return std::exp(x.score - x.lse * std::log(2.0)); }))}};
+       with_backward_rule(hides(Grad::kDk, [](const GradPair& x) { return x.i != 7; }))},
+      {"lse_read_as_base_2", "P = exp(score - LSE ln 2)", {kGradsPlain}, with_backward_rule(base_2)}};
 }
 
 std::vector<Fault> mask_grad_faults() {
-  BackwardRule top_left;
-  top_left.visible = [](const AttentionBackwardParams& p, const GradPair& x, Grad) {
-    return p.causal ? x.j <= x.i : seen_by(p, x).contains(x.j);
+  const auto edge = [](Grad of) {
+    return with_backward_rule(hides(of, [](const GradPair& x) { return x.j > x.diag() - kWindow; }));
   };
-  const auto edge = [](Grad of) { return with_backward_rule(hides(of, inside_window_of)); };
   return {{"window_one_short_in_dq",
            "the window's left edge is one key too far right in dq",
            {kGradsWindowed},
@@ -189,23 +174,19 @@ std::vector<Fault> mask_grad_faults() {
           {"diagonal_hidden_in_dk",
            "under a causal mask the diagonal adds nothing to dk",
            {kGradsPlain},
-           with_backward_rule(hides(
-               Grad::kDk, [](const auto& p, const GradPair& x) { return !p.causal || x.j < x.diag(); }))},
+           with_backward_rule(hides(Grad::kDk, [](const GradPair& x) { return x.j != x.diag(); }))},
           {"causal_top_left_in_gradients",
            "the causal mask is aligned top-left",
            {kGradsPlain},
-           with_backward_rule(top_left)},
+           with_p_of([](reference::Problem& x) { x.top_left = true; })},
           {"top_left_taken_as_bottom_right_in_gradients",
            "a causal mask from the first key on is aligned at the last one",
            {kGradsTopLeft},
-           with_backward([](Tamper&, AttentionBackwardParams& p) { p.features &= ~uint64_t{kTopLeft}; })},
+           with_p_of([](reference::Problem& x) { x.top_left = false; })},
           {"causal_ignored_in_gradients",
            "the mask is ignored",
            {kGradsPlain},
-           with_backward([](Tamper&, AttentionBackwardParams& p) {
-             p.causal = 0;
-             p.features &= ~uint64_t{kCausal};
-           })}};
+           with_p_of([](reference::Problem& x) { x.causal = false; })}};
 }
 
 std::vector<Fault> score_grad_faults() {
@@ -223,24 +204,25 @@ std::vector<Fault> score_grad_faults() {
           {"softcap_ignored_in_p",
            "P is made of scores without the softcap",
            {kGradsCapped},
-           with_backward_rule(p_is([](const auto&, const GradPair& x) { return std::exp(x.t - x.lse); }))},
+           with_p_of([](reference::Problem& x) { x.softcap = 0; })},
           {"alibi_ignored_in_gradients",
            "P is made of scores without ALiBi",
            {kGradsSloped},
-           with_backward_rule(p_is([](const auto&, const GradPair& x) { return std::exp(x.t - x.lse); })),
+           with_p_of([](reference::Problem& x) { x.alibi_slopes.clear(); }),
            {"alibi: per_head"}},
           {"alibi_with_the_other_sign",
            "the distance is added",
            {kGradsSloped},
-           with_backward_rule(
-               p_is([](const auto&, const GradPair& x) { return std::exp(2 * x.t - x.score - x.lse); }))}};
+           with_p_of([](reference::Problem& x) {
+             for (double& slope : x.alibi_slopes) slope = -slope;
+           })}};
 }
 
 std::vector<Fault> sink_grad_faults() {
   BackwardRule none, sign, last;
   none.dsink = [](int, double) { return 0.0; };
   sign.dsink = [](int, double x) { return -x; };
-  last.in_dsinks = [](const AttentionBackwardParams&, int seq) { return seq == 0; };
+  last.in_dsinks = [](int seq) { return seq == 0; };
   BackwardRule one_head;
   one_head.dsink = [](int head, double x) { return head == 3 ? 1.01 * x : x; };
   return {{"dsinks_zero", "sinks get no gradient", {kGradsSunk}, with_backward_rule(none), {"sinks"}},
@@ -259,16 +241,7 @@ std::vector<Fault> sink_grad_faults() {
           {"sink_left_out_of_p",
            "P is normalised without the sink",
            {kGradsSunk},
-           with_backward([](Tamper& t, AttentionBackwardParams& p) {
-             // The LSE of a kernel that computes it again and forgets the sink.
-             auto lse = t.read<float>(p.lse, p.num_heads_q * p.lse_stride_head);
-             const auto sinks = t.read<float>(p.sinks, p.num_heads_q);
-             for (std::size_t i = 0; i < lse.size(); ++i) {
-               const float sink = sinks[i / static_cast<std::size_t>(p.lse_stride_head)];
-               lse[i] += std::log1p(-std::exp(std::min(sink - lse[i], -1e-6f)));
-             }
-             p.lse = t.put(lse);
-           })}};
+           with_p_of([](reference::Problem& x) { x.sinks.clear(); })}};
 }
 
 /// The right launch; then memory is changed.

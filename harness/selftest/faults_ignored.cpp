@@ -120,100 +120,46 @@ std::vector<Fault> ignored_in_types() {
            {"kv_dtype: int8_k"}}};
 }
 
-/// A launch whose second queries, (total_q, Hq, Dv), are changed.
-Tamper::Fault with_qv(std::function<void(const AttentionParams&, std::vector<unsigned char>&)> change) {
-  return with_params([change = std::move(change)](Tamper& t, AttentionParams& p) {
-    if (!(p.features & kQv)) return;
-    const auto size = static_cast<int64_t>(dtype_size(p.dtype_q));
-    auto qv = t.read<unsigned char>(p.qv, p.total_q * p.qv_stride_token * size);
-    change(p, qv);
-    p.qv = t.put(qv);
-  });
-}
-
 std::vector<Fault> ignored_in_scores() {
-  return {{"full_mask_taken_as_causal",
-           "without a mask, queries see nothing behind the diagonal",
-           {kPackedUnmasked},
-           with_params([](Tamper&, AttentionParams& p) {
-             p.causal = 1;
-             p.features |= kCausal;
-           }),
-           {"mask: none"}},
-          {"keys_as_many_as_queries",
-           "cross attention sees no more keys than there are queries",
-           {kPackedUnmasked},
-           with_params([](Tamper& t, AttentionParams& p) {
-             const auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
-             change_lengths(t, p, [&](int b, int32_t k) {
-               return std::min(k, cu[static_cast<std::size_t>(b) + 1] - cu[static_cast<std::size_t>(b)]);
-             });
-           }),
-           {"mask: none"}},
-          {"window_right_ignored",
-           "all keys behind the diagonal are seen",
-           {kRightWindow},
-           with_params([](Tamper&, AttentionParams& p) {
-             p.window_right = -1;
-             p.features &= ~uint64_t{kWindow};
-           }),
-           {"window"}},
-          {"softmax_scale_ignored",
-           "1 / sqrt(D), whatever is given",
-           {kScaled},
-           with_params([](Tamper&, AttentionParams& p) {
-             p.softmax_scale = 1.0f / std::sqrt(static_cast<float>(p.head_dim));
-           }),
-           {"softmax_scale: 0.3"}},
-          {"alibi_ignored",
-           "no bias",
-           {kBiased},
-           with_params([](Tamper&, AttentionParams& p) {
-             p.alibi_slopes = nullptr;
-             p.features &= ~uint64_t{kAlibi};
-           }),
-           {"alibi: per_head"}},
-          {"alibi_sqrt_ignored",
-           "the distance itself, not its square root",
-           {kAlibiSqrt},
-           with_params([](Tamper&, AttentionParams& p) { p.alibi_sqrt = 0; }),
-           {"alibi_sqrt: true"}},
-          {"qv_ignored",
-           "scores are of q.k alone",
-           {kSecondQueries},
-           with_params([](Tamper&, AttentionParams& p) {
-             p.qv = nullptr;
-             p.features &= ~uint64_t{kQv};
-           }),
-           {"qv: true"}},
-          {"qv_unscaled",
-           "qv.v is added to a score that has been scaled",
-           {kSecondQueries},
-           with_qv([](const AttentionParams& p, std::vector<unsigned char>& qv) {
-             const auto elements = static_cast<int64_t>(qv.size() / dtype_size(p.dtype_q));
-             for (int64_t i = 0; i < elements; ++i)
-               store_float(p.dtype_q, qv.data(), i, load_float(p.dtype_q, qv.data(), i) / p.softmax_scale);
-           }),
-           {"qv: true"}},
-          {"qv_of_the_next_head",
-           "query head h has the second query of head h + 1",
-           {kSecondQueries},
-           with_qv([](const AttentionParams& p, std::vector<unsigned char>& qv) {
-             const auto size = static_cast<std::ptrdiff_t>(dtype_size(p.dtype_q));
-             for (int64_t t = 0; t < p.total_q; ++t) {
-               const auto row = qv.begin() + t * p.qv_stride_token * size;
-               std::rotate(row, row + p.qv_stride_head * size, row + p.num_heads_q * p.qv_stride_head * size);
-             }
-           }),
-           {"qv: true"}},
-          {"probs_ignored",
-           "no probabilities are returned",
-           {kFullProbs},
-           with_params([](Tamper&, AttentionParams& p) {
-             p.probs = nullptr;
-             p.features &= ~uint64_t{kProbs};
-           }),
-           {"probs: true"}}};
+  return {
+      known("full_mask_taken_as_causal", "without a mask, queries see nothing behind the diagonal",
+            {kPackedUnmasked}, {"mask: none"}),
+      {"keys_as_many_as_queries",
+       "cross attention sees no more keys than there are queries",
+       {kPackedUnmasked},
+       with_answers([](const HostView&, reference::Problem& x) {
+         for (std::size_t b = 0; b < x.k_lens.size(); ++b) x.k_lens[b] = std::min(x.k_lens[b], x.q_lens[b]);
+       }),
+       {"mask: none"}},
+      known("window_right_ignored", "all keys behind the diagonal are seen", {kRightWindow}, {"window"}),
+      known("softmax_scale_ignored", "1 / sqrt(D), whatever is given", {kScaled}, {"softmax_scale: 0.3"}),
+      known("alibi_ignored", "no bias", {kBiased}, {"alibi: per_head"}),
+      known("alibi_sqrt_ignored", "the distance itself, not its square root", {kAlibiSqrt},
+            {"alibi_sqrt: true"}),
+      known("qv_ignored", "scores are of q.k alone", {kSecondQueries}, {"qv: true"}),
+      known("qv_unscaled", "qv.v is added to a score that has been scaled", {kSecondQueries}, {"qv: true"}),
+      {"qv_of_the_next_head",
+       "query head h has the second query of head h + 1",
+       {kSecondQueries},
+       with_params([](Tamper& t, AttentionParams& p) {
+         if (!(p.features & kQv)) return;
+         const auto size = static_cast<std::ptrdiff_t>(dtype_size(p.dtype_q));
+         auto qv = t.read<unsigned char>(p.qv, p.total_q * p.qv_stride_token * size);
+         for (int64_t i = 0; i < p.total_q; ++i) {
+           const auto row = qv.begin() + i * p.qv_stride_token * size;
+           std::rotate(row, row + p.qv_stride_head * size, row + p.num_heads_q * p.qv_stride_head * size);
+         }
+         p.qv = t.put(qv);
+       }),
+       {"qv: true"}},
+      {"probs_ignored",
+       "no probabilities are returned",
+       {kFullProbs},
+       with_params([](Tamper&, AttentionParams& p) {
+         p.probs = nullptr;
+         p.features &= ~uint64_t{kProbs};
+       }),
+       {"probs: true"}}};
 }
 
 void all_rows_queried(Tamper&, AttentionParams& p) {

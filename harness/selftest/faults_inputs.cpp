@@ -122,14 +122,7 @@ FaultClass width_faults() {
 
 FaultClass training_faults() {
   return {"training",
-          {{"dropout_ignored",
-            "nothing is dropped",
-            {kDropped},
-            with_params([](Tamper&, AttentionParams& p) {
-              p.features &= ~uint64_t{kDropout};
-              p.p_dropout = 0;
-            }),
-            {"dropout"}},
+          {known("dropout_ignored", "nothing is dropped", {kDropped}, {"dropout"}),
            {"dropout_not_rescaled",
             "weights that are kept are not divided by 1 - p",
             {kDropped},

@@ -39,113 +39,87 @@ constexpr const char* kHugeLogits =
 
 int64_t up(int64_t x, int64_t tile) { return (x + tile - 1) / tile * tile; }
 
+/// Rows that see other keys: `move` changes lo and hi.
+Tamper::Fault with_keys(std::function<void(const HostView&, HostRow&)> move) {
+  return with_answers(keys_moved(std::move(move)));
+}
+
+/// All keys count alike, whatever the masks say of them.
+reference::Problem uniform(const HostView& v) {
+  reference::Problem x = v.problem();
+  keys_moved([](const HostView&, HostRow& r) { r.lo = 0, r.hi = r.k_len; })(v, x);
+  x.softmax_scale = 0;
+  return x;
+}
+
+/// Adds what a score of `sentinel` makes of the keys that a row does not see.
+void add_masked_keys(const HostView& v, OutView& out, double sentinel) {
+  reference::Problem hidden = uniform(v);
+  const std::vector<HostRow> rows = v.rows();
+  hidden.sees = [&v](int seq, int pos, int, int64_t key) {
+    return !visible_keys(mask_of_launch(v.p()), v.q_len(seq), v.k_len(seq), pos).contains(key);
+  };
+  const auto seen = answers(v.problem(), v), masked = answers(hidden, v);
+  for (std::size_t n = 0; n < rows.size(); ++n)
+    set_row(out, rows[n], merged({seen[n], masked[n]}, {seen[n].lse, masked[n].lse + sentinel}));
+}
+
 }  // namespace
 
 FaultClass mask_faults() {
-  const auto keys = [](auto move) {
-    HostRule rule;
-    rule.keys = move;
-    return with_rule(rule);
-  };
-  HostRule sentinel;
-  sentinel.masked_score = -5e4;
-  return {"mask",
-          {{"causal_top_left",
-            "query i sees keys up to i, however many keys there are",
-            {kPackedCausal, kPagedCausal},
-            keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, r.i + 1); }),
-            {"mask: causal"}},
-           {"causal_without_diagonal",
-            "j < diag instead of j <= diag",
-            {kPackedCausal, kPagedCausal},
-            keys([](const HostView&, HostRow& r) { r.hi = std::max<int64_t>(0, r.hi - 1); })},
-           {"causal_one_ahead",
-            "j <= diag + 1",
-            {kPackedCausal, kPagedCausal},
-            keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, r.diag + 2); })},
-           {"causal_ignored",
-            "every key is seen",
-            {kPackedCausal, kPagedCausal},
-            with_params([](Tamper&, AttentionParams& p) {
-              p.features &= ~uint64_t{kCausal};
-              p.causal = 0;
-            }),
-            {"mask: causal"}},
-           {"top_left_taken_as_bottom_right",
-            "a causal mask from the first key on is aligned at the last one",
-            {kTopLeftPacked, kTopLeftPaged},
-            with_params([](Tamper&, AttentionParams& p) { p.features &= ~uint64_t{kTopLeft}; }),
-            {"mask: causal_top_left"}},
-           {"window_off_by_one",
-            "window_left counts the key on the diagonal",
-            {kWindowed, kDraft},
-            with_params([](Tamper&, AttentionParams& p) { p.window_left -= 1; }),
-            {"window"}},
-           {"window_ignored",
-            "all keys before the diagonal are seen",
-            {kWindowed, kDraft},
-            with_params([](Tamper&, AttentionParams& p) {
-              p.window_left = -1;
-              p.features &= ~uint64_t{kWindow};
-            }),
-            {"window"}},
-           {"chunk_ignored",
-            "keys of all chunks are seen",
-            {kChunked, kChunkedFull},
-            with_params([](Tamper&, AttentionParams& p) {
-              p.attention_chunk = 0;
-              p.features &= ~uint64_t{kAttentionChunk};
-            }),
-            {"attention_chunk"}},
-           {"chunk_as_a_window",
-            "the last attention_chunk keys are seen, not those of the query's chunk",
-            {kChunked},
-            with_params([](Tamper&, AttentionParams& p) {
-              p.window_left = p.attention_chunk - 1;
-              p.attention_chunk = 0;
-              p.features = (p.features & ~uint64_t{kAttentionChunk}) | kWindow;
-            }),
-            {"attention_chunk"}},
-           {"chunk_of_the_query_index",
-            "chunks count from the first query, not from the first key",
-            {kChunked, kChunkedFull},
-            keys([](const HostView& v, HostRow& r) {
-              const int64_t chunk = v.p().attention_chunk, before = int64_t{r.k_len} - r.q_len;
-              r.lo = std::max<int64_t>(0, r.i / chunk * chunk + before);
-              r.hi = std::min<int64_t>(v.p().causal ? r.diag + 1 : r.k_len, r.lo + chunk);
-            })},
-           {"chunk_ends_one_key_late",
-            "the first key of the next chunk is seen",
-            {kChunkedFull},
-            keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, r.hi + 1); })},
-           {"window_from_last_draft_token",
-            "one window start, the last token's, for all tokens of a step",
-            {kDraft},
-            keys([](const HostView& v, HostRow& r) {
-              r.lo = std::max<int64_t>(0, int64_t{r.k_len} - 1 - v.p().window_left);
-            }),
-            {"mask: causal"}},
-           {"window_start_rounded_to_split",
-            "the split that holds the window's start is left out",
-            {kWindowed, kDraft},
-            keys([](const HostView&, HostRow& r) { r.lo = std::min(r.hi, up(r.lo, 16)); })},
-           {"right_mask_missing_on_last_tile",
-            "the partial tile at the diagonal is not masked",
-            {kPackedCausal, kPagedCausal},
-            keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, up(r.hi, 16)); })},
-           {"finite_sentinel",
-            "masked scores are -5e4, visible ones below that",
-            {kHugeLogits},
-            with_rule(sentinel),
-            {"data: large"}}}};
+  return {
+      "mask",
+      {known("causal_top_left", "query i sees keys up to i, however many keys there are",
+             {kPackedCausal, kPagedCausal}, {"mask: causal"}),
+       known("causal_without_diagonal", "j < diag instead of j <= diag", {kPackedCausal, kPagedCausal}),
+       known("causal_one_ahead", "j <= diag + 1", {kPackedCausal, kPagedCausal}),
+       known("causal_ignored", "every key is seen", {kPackedCausal, kPagedCausal}, {"mask: causal"}),
+       known("top_left_taken_as_bottom_right",
+             "a causal mask from the first key on is aligned at the last one",
+             {kTopLeftPacked, kTopLeftPaged}, {"mask: causal_top_left"}),
+       known("window_off_by_one", "window_left counts the key on the diagonal", {kWindowed, kDraft},
+             {"window"}),
+       known("window_ignored", "all keys before the diagonal are seen", {kWindowed, kDraft}, {"window"}),
+       known("chunk_ignored", "keys of all chunks are seen", {kChunked, kChunkedFull}, {"attention_chunk"}),
+       known("chunk_as_a_window", "the last attention_chunk keys are seen, not those of the query's chunk",
+             {kChunked}, {"attention_chunk"}),
+       {"chunk_of_the_query_index",
+        "chunks count from the first query, not from the first key",
+        {kChunked, kChunkedFull},
+        with_keys([](const HostView& v, HostRow& r) {
+          const int64_t chunk = v.p().attention_chunk, before = int64_t{r.k_len} - r.q_len;
+          r.lo = std::max<int64_t>(0, r.i / chunk * chunk + before);
+          r.hi = std::min<int64_t>(v.p().causal ? r.diag + 1 : r.k_len, r.lo + chunk);
+        })},
+       {"chunk_ends_one_key_late",
+        "the first key of the next chunk is seen",
+        {kChunkedFull},
+        with_keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, r.hi + 1); })},
+       {"window_from_last_draft_token",
+        "one window start, the last token's, for all tokens of a step",
+        {kDraft},
+        with_keys([](const HostView& v, HostRow& r) {
+          r.lo = std::max<int64_t>(0, int64_t{r.k_len} - 1 - v.p().window_left);
+        }),
+        {"mask: causal"}},
+       {"window_start_rounded_to_split",
+        "the split that holds the window's start is left out",
+        {kWindowed, kDraft},
+        with_keys([](const HostView&, HostRow& r) { r.lo = std::min(r.hi, up(r.lo, 16)); })},
+       {"right_mask_missing_on_last_tile",
+        "the partial tile at the diagonal is not masked",
+        {kPackedCausal, kPagedCausal},
+        with_keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, up(r.hi, 16)); })},
+       {"finite_sentinel",
+        "masked scores are -5e4, visible ones below that",
+        {kHugeLogits},
+        with_output([](const HostView& v, OutView& out) { add_masked_keys(v, out, -5e4); }),
+        {"data: large"}}}};
 }
 
 namespace {
 
 std::vector<Fault> wrong_key_lengths() {
-  const auto lengths = [](auto to) {
-    return with_params([to](Tamper& t, AttentionParams& p) { change_lengths(t, p, to); });
-  };
   return {{"max_instead_of_actual",
            "every sequence as long as the longest",
            {kGapsUnmasked},
@@ -169,28 +143,17 @@ std::vector<Fault> wrong_key_lengths() {
           {"padding_in_denominator",
            "a tile's padding counts with score 0",
            {kPackedCausal, kPagedFull},
-           with_output([](const HostView& v, OutView& out) {
-             for (const HostRow& r : v.rows()) {
-               float& lse = out.lse_of(r.token, r.head);
-               const double z = std::exp(static_cast<double>(lse));
-               const double wrong = z + static_cast<double>(up(r.k_len, 64) - r.k_len);
-               for (int c = 0; c < v.p().head_dim; ++c) {
-                 const float o = out.o(r.token, r.head, c);
-                 out.set_o(r.token, r.head, c, static_cast<float>(static_cast<double>(o) * z / wrong));
-               }
-               lse = static_cast<float>(std::log(wrong));
-             }
-           })},
-          {"last_key_dropped",
-           "each sequence ends one key early",
-           {kPagedFull, kGapsUnmasked},
-           lengths([](int, int32_t k) { return std::max(0, k - 1); })},
+           with_answers(right_problem,
+                        [](const HostView&, const HostRow& r, RowAnswer& a) {
+                          add_term(a, std::log(static_cast<double>(up(r.k_len, 64) - r.k_len)));
+                        })},
+          known("last_key_dropped", "each sequence ends one key early", {kPagedFull, kGapsUnmasked}),
           {"last_partial_page_dropped",
            "whole pages only",
            {kPagedFull},
-           with_params([](Tamper& t, AttentionParams& p) {
-             const int32_t page = std::max(1, p.block_size);
-             change_lengths(t, p, [&](int, int32_t k) { return k / page * page; });
+           with_answers([](const HostView& v, reference::Problem& x) {
+             const int page = std::max(1, v.p().block_size);
+             for (int& k : x.k_lens) k = k / page * page;
            })}};
 }
 
@@ -259,13 +222,9 @@ std::vector<Fault> shifted_rows() {
           {"rows_past_keys_not_empty",
            "more queries than keys: the first queries see key 0",
            {kShortKeys},
-           [] {
-             HostRule rule;
-             rule.keys = [](const HostView&, HostRow& r) {
-               if (r.k_len > 0) r.hi = std::max<int64_t>(r.hi, 1);
-             };
-             return with_rule(rule);
-           }(),
+           with_keys([](const HostView&, HostRow& r) {
+             if (r.k_len > 0) r.hi = std::max<int64_t>(r.hi, 1);
+           }),
            {"allow_short_kv: true"}}};
 }
 
@@ -305,16 +264,16 @@ FaultClass empty_row_faults() {
               std::fill_n(out.out.begin() + static_cast<std::ptrdiff_t>(out.bytes(r.token, r.head, 0)),
                           static_cast<std::size_t>(d) * dtype_size(out.p->dtype_out), 0xff);
             })},
-           {"mean_of_values", "softmax over only masked keys is uniform", {kShortKeys}, [] {
-              HostRule rule;
-              rule.keys = [](const HostView&, HostRow& r) {
-                if (r.lo >= r.hi) r.lo = 0, r.hi = r.k_len;
-              };
-              rule.score = [](const HostView& v, const HostRow& r, int64_t, double qk) {
-                return r.diag < 0 ? 0.0 : qk * static_cast<double>(v.p().softmax_scale);
-              };
-              return with_rule(rule);
-            }()}}};
+           {"mean_of_values",
+            "softmax over only masked keys is uniform",
+            {kShortKeys},
+            with_output([](const HostView& v, OutView& out) {
+              const std::vector<HostRow> rows = v.rows();
+              const std::vector<RowAnswer> mean = answers(uniform(v), v);
+              for (std::size_t n = 0; n < rows.size(); ++n) {
+                if (rows[n].lo >= rows[n].hi) set_row(out, rows[n], mean[n]);
+              }
+            })}}};
 }
 
 }  // namespace attnbench

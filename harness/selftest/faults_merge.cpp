@@ -1,5 +1,7 @@
 // Faults of merging partial states.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "harness/selftest/fault.h"
 
@@ -14,24 +16,7 @@ constexpr const char* kTokenMajor =
 constexpr const char* kMostlyEmpty =
     "{op: merge_states, dtype: bf16, heads: 4, head_dim: 64, states: 2, empty_states: 0.6, batch: q37}";
 
-/// The partial states of one (row, head), the input of a merge rule.
-struct States {
-  std::vector<double> lse;
-  std::vector<std::vector<double>> o;
-};
-
-struct Merged {
-  std::vector<double> o;
-  double lse = 0;
-};
-
-Tamper::Fault with_merge(std::function<void(Tamper&, MergeStatesParams&)> change) {
-  return [change](Tamper& t, const OpParams& op) {
-    OpParams wrong = op;
-    change(t, wrong.merge_states);
-    return t.launch(wrong);
-  };
-}
+using States = std::vector<RowAnswer>;  ///< the partial states of one (row, head)
 
 /// Elements from the first to the last one that a launch addresses.
 int64_t extent(const MergeStatesParams& p, int64_t state, int64_t token, int64_t head) {
@@ -39,7 +24,7 @@ int64_t extent(const MergeStatesParams& p, int64_t state, int64_t token, int64_t
 }
 
 /// The right launch; then all rows are merged again by `rule`.
-Tamper::Fault with_merge_rule(std::function<Merged(const States&)> rule) {
+Tamper::Fault with_merge_rule(RowAnswer (*rule)(const States& states, std::vector<double> logs)) {
   return [rule](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
     const MergeStatesParams& p = op.merge_states;
@@ -57,16 +42,17 @@ Tamper::Fault with_merge_rule(std::function<Merged(const States&)> rule) {
     for (int64_t row = 0; row < p.num_rows; ++row) {
       for (int32_t h = 0; h < p.num_heads; ++h) {
         States states;
+        std::vector<double> logs;
         for (int32_t n = 0; n < p.num_states; ++n) {
           const int64_t at = n * p.lse_stride_state + row * p.lse_stride_token + h * p.lse_stride_head;
-          states.lse.push_back(static_cast<double>(lse[static_cast<std::size_t>(at)]));
+          logs.push_back(static_cast<double>(lse[static_cast<std::size_t>(at)]));
           const int64_t from =
               n * p.partial_stride_state + row * p.partial_stride_token + h * p.partial_stride_head;
-          states.o.emplace_back();
+          states.push_back({{}, logs.back()});
           for (int32_t c = 0; c < p.head_dim; ++c)
-            states.o.back().push_back(static_cast<double>(load_float(p.dtype_partial, o.data(), from + c)));
+            states.back().o.push_back(static_cast<double>(load_float(p.dtype_partial, o.data(), from + c)));
         }
-        const Merged m = rule(states);
+        const RowAnswer m = rule(states, logs);
         const int64_t to = row * p.out_stride_token + h * p.out_stride_head;
         for (int32_t c = 0; c < p.head_dim; ++c)
           store_float(p.dtype_out, out.data(), to + c, static_cast<float>(m.o[static_cast<std::size_t>(c)]));
@@ -79,105 +65,86 @@ Tamper::Fault with_merge_rule(std::function<Merged(const States&)> rule) {
   };
 }
 
-double largest(const States& states) {
-  double top = -INFINITY;
-  for (const double l : states.lse) top = std::max(top, l);
-  return top;
-}
-
-/// Merges states by weight(LSE, largest LSE). `empty`: the O of empty states is used, too.
-Merged merged(const States& states, const std::function<double(double lse, double top)>& weight, bool empty) {
-  const double top = largest(states);
-  Merged m{std::vector<double>(states.o[0].size(), 0.0), top};
-  if (top == -INFINITY) return m;
-  double sum = 0;
-  for (const double l : states.lse) sum += weight(l, top);
-  for (std::size_t n = 0; n < states.lse.size(); ++n) {
-    if (states.lse[n] == -INFINITY && !empty) continue;
-    const double w = weight(states.lse[n], top) / sum;
-    for (std::size_t c = 0; c < m.o.size(); ++c) m.o[c] += w * states.o[n][c];
-  }
-  m.lse = top + std::log(sum);
+/// Merges states; a row all of whose states are empty gets this O and LSE.
+RowAnswer merged_or(double o, double lse, const States& states, const std::vector<double>& logs) {
+  RowAnswer m = merged(states, logs);
+  if (m.lse == -INFINITY) m = {std::vector<double>(m.o.size(), o), lse};
   return m;
 }
-
-double natural(double lse, double top) { return std::exp(lse - top); }
 
 }  // namespace
 
 FaultClass merge_faults() {
-  return {"merge states",
-          {{"lse_read_as_log2",
-            "natural LSEs are taken as base 2, and the merged one is left in base 2",
-            {kMerging},
-            with_merge_rule([](const States& s) {
-              Merged m = merged(
-                  s, [](double l, double top) { return std::exp2(l - top); }, false);
-              const double top = largest(s);
-              if (top != -INFINITY) m.lse = top + (m.lse - top) / std::log(2.0);
-              return m;
-            })},
-           {"o_of_an_empty_state_used",
-            "an empty state's O is multiplied by zero instead of left out",
-            {kMerging},
-            with_merge_rule([](const States& s) { return merged(s, natural, true); }),
-            {"empty_states"}},
-           {"state_skipped",
-            "the last state is left out",
-            {kMerging},
-            with_merge([](Tamper&, MergeStatesParams& p) { p.num_states -= p.num_states > 1; }),
-            {"op: merge_states", "states"}},
-           {"lse_strides_ignored",
-            "partial LSEs are taken as dense (state, head, token)",
-            {kTokenMajor},
-            with_merge([](Tamper&, MergeStatesParams& p) {
-              p.lse_stride_token = 1;
-              p.lse_stride_head = p.num_rows;
-              p.lse_stride_state = p.num_rows * p.num_heads;
-            }),
-            {"lse_layout: token_major"}},
-           {"lse_padding_ignored",
-            "states of the partial LSEs are taken to lie without padding between them",
-            {kMerging},
-            with_merge(
-                [](Tamper&, MergeStatesParams& p) { p.lse_stride_state = p.num_heads * p.lse_stride_head; })},
-           {"empty_states_merge_to_nan",
-            "exp(-inf - -inf) where all states are empty",
-            {kMostlyEmpty},
-            with_merge_rule([](const States& s) {
-              Merged m = merged(s, natural, false);
-              if (largest(s) == -INFINITY) {
-                m.o.assign(m.o.size(), NAN);
-                m.lse = NAN;
-              }
-              return m;
-            }),
-            {"empty_states"}},
-           {"empty_merge_gets_lse_plus_infinity",
-            "LSE of a row whose states are all empty is +inf",
-            {kMostlyEmpty},
-            with_merge_rule([](const States& s) {
-              Merged m = merged(s, natural, false);
-              if (largest(s) == -INFINITY) m.lse = INFINITY;
-              return m;
-            })},
-           {"states_averaged",
-            "states are averaged, not weighted by their LSE",
-            {kMerging},
-            with_merge_rule([](const States& s) {
-              Merged m = merged(
-                  s, [](double l, double) { return l == -INFINITY ? 0.0 : 1.0; }, false);
-              m.lse = merged(s, natural, false).lse;
-              return m;
-            })},
-           {"lse_of_the_largest_state",
-            "the merged LSE is the largest of the states'",
-            {kMerging},
-            with_merge_rule([](const States& s) {
-              Merged m = merged(s, natural, false);
-              m.lse = largest(s);
-              return m;
-            })}}};
+  return {
+      "merge states",
+      {{"lse_read_as_log2",
+        "natural LSEs are taken as base 2, and the merged one is left in base 2",
+        {kMerging},
+        with_merge_rule([](const States& states, std::vector<double> logs) {
+          for (double& l : logs) l *= std::log(2.0);
+          RowAnswer m = merged(states, logs);
+          m.lse /= std::log(2.0);
+          return m;
+        })},
+       {"o_of_an_empty_state_used",
+        "an empty state's O is multiplied by zero instead of left out",
+        {kMerging},
+        with_merge_rule([](const States& states, std::vector<double> logs) {
+          RowAnswer m = merged(states, logs);
+          for (const RowAnswer& s : states) {
+            for (std::size_t c = 0; m.lse != -INFINITY && c < m.o.size(); ++c) m.o[c] += 0 * s.o[c];
+          }
+          return m;
+        }),
+        {"empty_states"}},
+       {"state_skipped",
+        "the last state is left out",
+        {kMerging},
+        with_op([](Tamper&, OpParams& op) { op.merge_states.num_states -= op.merge_states.num_states > 1; }),
+        {"op: merge_states", "states"}},
+       {"lse_strides_ignored",
+        "partial LSEs are taken as dense (state, head, token)",
+        {kTokenMajor},
+        with_op([](Tamper&, OpParams& op) {
+          MergeStatesParams& p = op.merge_states;
+          p.lse_stride_token = 1;
+          p.lse_stride_head = p.num_rows;
+          p.lse_stride_state = p.num_rows * p.num_heads;
+        }),
+        {"lse_layout: token_major"}},
+       {"lse_padding_ignored",
+        "states of the partial LSEs are taken to lie without padding between them",
+        {kMerging},
+        with_op([](Tamper&, OpParams& op) {
+          MergeStatesParams& p = op.merge_states;
+          p.lse_stride_state = p.num_heads * p.lse_stride_head;
+        })},
+       {"empty_states_merge_to_nan",
+        "exp(-inf - -inf) where all states are empty",
+        {kMostlyEmpty},
+        with_merge_rule(
+            [](const States& states, std::vector<double> logs) { return merged_or(NAN, NAN, states, logs); }),
+        {"empty_states"}},
+       {"empty_merge_gets_lse_plus_infinity",
+        "LSE of a row whose states are all empty is +inf",
+        {kMostlyEmpty},
+        with_merge_rule([](const States& states, std::vector<double> logs) {
+          return merged_or(0, INFINITY, states, logs);
+        })},
+       {"states_averaged",
+        "states are averaged, not weighted by their LSE",
+        {kMerging},
+        with_merge_rule([](const States& states, std::vector<double> logs) {
+          const double lse = merged(states, logs).lse;
+          for (double& l : logs) l = l == -INFINITY ? l : 0;
+          return RowAnswer{merged(states, logs).o, lse};
+        })},
+       {"lse_of_the_largest_state",
+        "the merged LSE is the largest of the states'",
+        {kMerging},
+        with_merge_rule([](const States& states, std::vector<double> logs) {
+          return RowAnswer{merged(states, logs).o, *std::max_element(logs.begin(), logs.end())};
+        })}}};
 }
 
 }  // namespace attnbench

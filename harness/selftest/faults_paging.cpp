@@ -279,34 +279,12 @@ FaultClass nan_faults() {
 }
 
 FaultClass head_faults() {
-  const auto kv_head = [](std::function<int(const HostView&, int)> of) {
-    HostRule rule;
-    rule.kv_head = std::move(of);
-    return with_rule(rule);
-  };
-  HostRule other_v;
-  other_v.v_head = [](const HostView& v, int h) {
-    const int hkv = v.p().num_heads_kv;
-    return (h / (v.p().num_heads_q / hkv) + 1) % hkv;
-  };
-  const auto rounded = kv_head([](const HostView& v, int h) {
-    int ratio = 1;
-    while (ratio < v.p().num_heads_q / v.p().num_heads_kv) ratio *= 2;
-    return std::min(h / ratio, v.p().num_heads_kv - 1);
-  });
   return {"heads",
-          {{"ratio_3_rounded", "3 query heads per KV head are taken as 4", {kRatio3}, rounded, {"heads"}},
-           {"ratio_7_rounded", "7 query heads per KV head are taken as 8", {kRatio7}, rounded, {"heads"}},
-           {"kv_head_modulo",
-            "KV head h % Hkv instead of h / ratio",
-            {kPackedFull, kRatio7},
-            kv_head([](const HostView& v, int h) { return h % v.p().num_heads_kv; }),
-            {"heads"}},
-           {"v_head_behind",
-            "V of the next KV head; K is of the right one",
-            {kPackedFull, kRatio7},
-            with_rule(other_v),
-            {"heads"}},
+          {known("ratio_3_rounded", "3 query heads per KV head are taken as 4", {kRatio3}, {"heads"}),
+           known("ratio_7_rounded", "7 query heads per KV head are taken as 8", {kRatio7}, {"heads"}),
+           known("kv_head_modulo", "KV head h % Hkv instead of h / ratio", {kPackedFull, kRatio7}, {"heads"}),
+           known("v_head_behind", "V of the next KV head; K is of the right one", {kPackedFull, kRatio7},
+                 {"heads"}),
            {"accumulator_not_reset",
             "the first row of a tile keeps the sums of the row before it",
             {kTiles},

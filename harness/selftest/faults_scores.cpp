@@ -27,147 +27,137 @@ constexpr const char* kHugePaged =
 
 constexpr int64_t kSplit = 32;  ///< keys of a split, for faults that need splits
 
-/// Makes O and LSE of a row from the states of its splits.
-using Merge = std::function<HostResult(const HostView&, const HostRow&, const std::vector<HostResult>&)>;
-
-Tamper::Fault with_splits(const Merge& merge) {
-  return with_output([merge](const HostView& v, OutView& out) {
-    HostAttention host(v);
-    for (const HostRow& r : v.rows()) {
-      std::vector<HostResult> parts;
-      for (int64_t begin = r.lo; begin < r.hi; begin += kSplit) {
-        HostRow part = r;
-        part.lo = begin;
-        part.hi = std::min(r.hi, begin + kSplit);
-        parts.push_back(host.right(part));
-      }
-      if (parts.empty()) continue;
-      const HostResult m = merge(v, r, parts);
-      for (int c = 0; c < v.p().head_dim; ++c)
-        out.set_o(r.token, r.head, c, static_cast<float>(m.o[static_cast<std::size_t>(c)]));
-      out.lse_of(r.token, r.head) = static_cast<float>(m.lse);
-    }
-  });
-}
-
-/// Merges states with weights from `logs`, which take the place of their LSEs.
-HostResult weighted(const std::vector<HostResult>& parts, const std::vector<double>& logs) {
-  const double top = *std::max_element(logs.begin(), logs.end());
-  double sum = 0;
-  for (const double l : logs) sum += std::exp(l - top);
-  HostResult m{std::vector<double>(parts[0].o.size(), 0.0), top + std::log(sum)};
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    for (std::size_t c = 0; c < m.o.size(); ++c) m.o[c] += std::exp(logs[i] - top) / sum * parts[i].o[c];
-  }
-  return m;
-}
-
-std::vector<double> logs_of(const std::vector<HostResult>& parts) {
+std::vector<double> logs_of(const std::vector<RowAnswer>& parts) {
   std::vector<double> logs;
-  for (const HostResult& r : parts) logs.push_back(r.lse);
+  for (const RowAnswer& r : parts) logs.push_back(r.lse);
   return logs;
 }
 
-/// Adds a term e^extra to every row's denominator.
-Tamper::Fault with_extra_term(const std::function<double(const HostView&, const HostRow&)>& extra) {
-  return with_output([extra](const HostView& v, OutView& out) {
-    for (const HostRow& r : v.rows()) {
-      float& lse = out.lse_of(r.token, r.head);
-      const double right = static_cast<double>(lse);
-      const double wrong = right + std::log1p(std::exp(extra(v, r) - right));
-      for (int c = 0; c < v.p().head_dim; ++c) {
-        const double o = static_cast<double>(out.o(r.token, r.head, c)) * std::exp(right - wrong);
-        out.set_o(r.token, r.head, c, static_cast<float>(o));
-      }
-      lse = static_cast<float>(wrong);
+/// The states of each row's splits.
+std::vector<std::vector<RowAnswer>> splits_of(const HostView& v) {
+  const std::vector<HostRow> rows = v.rows();
+  std::vector<std::vector<RowAnswer>> parts(rows.size());
+  int64_t most = 0;
+  for (const HostRow& r : rows) most = std::max(most, r.hi - r.lo);
+  for (int64_t from = 0; from < most; from += kSplit) {
+    reference::Problem x = v.problem();
+    keys_moved([from](const HostView&, HostRow& r) {
+      r.lo += from;
+      r.hi = std::min(r.hi, r.lo + kSplit);
+    })(v, x);
+    const std::vector<RowAnswer> part = answers(x, v);
+    for (std::size_t n = 0; n < rows.size(); ++n) {
+      if (rows[n].lo + from < rows[n].hi) parts[n].push_back(part[n]);
+    }
+  }
+  return parts;
+}
+
+/// Each row is merged from its splits; `merge` gets their states, and their LSEs that it may change.
+Tamper::Fault with_splits(RowAnswer (*merge)(std::vector<RowAnswer> parts, std::vector<double> logs)) {
+  return with_output([merge](const HostView& v, OutView& out) {
+    const std::vector<HostRow> rows = v.rows();
+    const std::vector<std::vector<RowAnswer>> parts = splits_of(v);
+    for (std::size_t n = 0; n < rows.size(); ++n) {
+      if (!parts[n].empty()) set_row(out, rows[n], merge(parts[n], logs_of(parts[n])));
     }
   });
 }
 
-Tamper::Fault with_score(std::function<double(const HostView&, const HostRow&, int64_t, double)> score) {
-  HostRule rule;
-  rule.score = std::move(score);
-  return with_rule(rule);
-}
-
-/// The running maximum starts at `start`, so weights are relative to it if all scores of a row are lower.
+/// The running maximum starts at `start`: a row of lower scores has no weight if exp(score - start) is 0 in float32.
 Tamper::Fault with_maximum_from(double start) {
-  HostRule rule;
-  rule.first_maximum = start;
-  return with_rule(rule);
+  return with_answers(right_problem, [start](const HostView&, const HostRow&, RowAnswer& a) {
+    const double top = a.lse + std::log(a.p_max);
+    if (static_cast<float>(std::exp(top - start)) == 0) a = {std::vector<double>(a.o.size()), -INFINITY};
+  });
 }
 
-double scaled(const HostView& v, double qk) { return qk * static_cast<double>(v.p().softmax_scale); }
+double slope_times_diag(const HostView& v, const HostRow& r) {
+  return static_cast<double>(v.slope(r.seq, r.head)) * static_cast<double>(r.diag);
+}
+
+/// P is rounded to e4m3 times 1024, not 448: the largest weights saturate.
+void saturate_p(const HostView& v, const HostRow& r, RowAnswer& a) {
+  const int kv_head = r.head / (v.p().num_heads_q / v.p().num_heads_kv);
+  std::vector<double> value(a.o.size());
+  a.o.assign(a.o.size(), 0.0);
+  for (int j = 0; j < r.k_len; ++j) {
+    const double p = a.p[static_cast<std::size_t>(j)] / a.p_max;
+    if (!(p > 0)) continue;
+    const float rounded = e4m3_to_float(float_to_e4m3(static_cast<float>(p * 1024)));
+    v.load_v(r.seq, kv_head, j, j + 1, value.data());
+    for (std::size_t c = 0; c < value.size(); ++c)
+      a.o[c] += a.p_max * static_cast<double>(rounded) / 1024 * value[c];
+  }
+}
 
 }  // namespace
 
 FaultClass split_faults() {
-  HostRule skipped;
-  skipped.hidden = [](const HostRow& r, int64_t j) { return j >= r.lo + kSplit && j < r.lo + 2 * kSplit; };
-  return {"split and merge",
-          {{"split_skipped", "the second split of 32 keys is left out", {kDecode}, with_rule(skipped)},
-           {"empty_split_counted",
-            "a split without keys adds exp(0) to the denominator",
-            {kDecode},
-            with_extra_term([](const HostView&, const HostRow&) { return 0.0; })},
-           {"lse_in_log2", "LSE in base 2", {kDecode}, with_output([](const HostView&, OutView& out) {
-              for (float& x : out.lse) x *= 1.44269504f;
-            })},
-           {"sink_in_every_split",
-            "a sink counts once per split",
-            {kWithSinks},
-            with_extra_term([](const HostView& v, const HostRow& r) {
-              const double splits = std::ceil(static_cast<double>(r.k_len) / static_cast<double>(kSplit));
-              const double more = std::max(0.0, splits - 1);
-              return v.sinks.empty() ? -INFINITY : static_cast<double>(v.sink(r.head)) + std::log(more);
-            }),
-            {"sinks: true"}},
-           {"merge_ignores_lse_stride",
-            "splits are weighted by the LSE of the next head's splits",
-            {kDecode},
-            with_output([](const HostView& v, OutView& out) {
-              HostAttention host(v);
-              for (const HostRow& r : v.rows()) {
-                std::vector<HostResult> parts, others;
-                HostRow other = r;
-                other.head = (r.head + 1) % v.p().num_heads_q;
-                for (int64_t begin = r.lo; begin < r.hi; begin += kSplit) {
-                  HostRow part = r;
-                  part.lo = begin;
-                  part.hi = std::min(r.hi, begin + kSplit);
-                  parts.push_back(host.right(part));
-                  part.head = other.head;
-                  others.push_back(host.right(part));
-                }
-                if (parts.empty()) continue;
-                const HostResult m = weighted(parts, logs_of(others));
-                for (int c = 0; c < v.p().head_dim; ++c)
-                  out.set_o(r.token, r.head, c, static_cast<float>(m.o[static_cast<std::size_t>(c)]));
-              }
-            })},
-           {"more_splits_than_planned",
-            "the last split has no room in the workspace and is lost",
-            {kDecode},
-            with_splits([](const HostView&, const HostRow&, const std::vector<HostResult>& parts) {
-              std::vector<HostResult> kept(parts.begin(), parts.end() - (parts.size() > 1 ? 1 : 0));
-              return weighted(kept, logs_of(kept));
-            })},
-           {"splits_averaged",
-            "splits are averaged, not weighted by their sums",
-            {kDecode},
-            with_splits([](const HostView&, const HostRow&, const std::vector<HostResult>& parts) {
-              HostResult m = weighted(parts, std::vector<double>(parts.size(), 0.0));
-              m.lse = weighted(parts, logs_of(parts)).lse;
-              return m;
-            })},
-           {"maximum_not_rescaled",
-            "the first split's sum is not rescaled to the final maximum",
-            {kDecode},
-            with_splits([](const HostView&, const HostRow&, const std::vector<HostResult>& parts) {
-              std::vector<double> logs = logs_of(parts);
-              if (logs.size() > 1) logs[0] += 0.25;  // maxima of two splits differ by about this much
-              return weighted(parts, logs);
-            })}}};
+  return {
+      "split and merge",
+      {{"split_skipped",
+        "the second split of 32 keys is left out",
+        {kDecode},
+        with_splits([](std::vector<RowAnswer> parts, std::vector<double> logs) {
+          if (logs.size() > 1) logs[1] = -INFINITY;
+          return merged(parts, logs);
+        })},
+       {"empty_split_counted",
+        "a split without keys adds exp(0) to the denominator",
+        {kDecode},
+        with_answers(right_problem, [](const HostView&, const HostRow&, RowAnswer& a) { add_term(a, 0); })},
+       {"lse_in_log2", "LSE in base 2", {kDecode}, with_output([](const HostView&, OutView& out) {
+          for (float& x : out.lse) x *= 1.44269504f;
+        })},
+       {"sink_in_every_split",
+        "a sink counts once per split",
+        {kWithSinks},
+        with_answers(right_problem,
+                     [](const HostView& v, const HostRow& r, RowAnswer& a) {
+                       const int64_t more = (r.k_len - 1) / kSplit;  // splits but the first
+                       if (!v.sinks.empty() && more > 0)
+                         add_term(a,
+                                  static_cast<double>(v.sink(r.head)) + std::log(static_cast<double>(more)));
+                     }),
+        {"sinks: true"}},
+       {"merge_ignores_lse_stride",
+        "splits are weighted by the LSE of the next head's splits",
+        {kDecode},
+        with_output([](const HostView& v, OutView& out) {
+          const std::vector<HostRow> rows = v.rows();
+          const std::vector<std::vector<RowAnswer>> parts = splits_of(v);
+          const auto heads = static_cast<std::size_t>(v.p().num_heads_q);
+          for (std::size_t n = 0; n < rows.size(); ++n) {
+            const std::size_t other = n / heads * heads + (n + 1) % heads;
+            if (parts[n].empty()) continue;
+            RowAnswer m = merged(parts[n], logs_of(parts[other]));
+            m.lse = static_cast<double>(out.lse_of(rows[n].token, rows[n].head));
+            set_row(out, rows[n], m);
+          }
+        })},
+       {"more_splits_than_planned",
+        "the last split has no room in the workspace and is lost",
+        {kDecode},
+        with_splits([](std::vector<RowAnswer> parts, std::vector<double> logs) {
+          if (logs.size() > 1) logs.back() = -INFINITY;
+          return merged(parts, logs);
+        })},
+       {"splits_averaged",
+        "splits are averaged, not weighted by their sums",
+        {kDecode},
+        with_splits([](std::vector<RowAnswer> parts, std::vector<double> logs) {
+          RowAnswer m = merged(parts, std::vector<double>(parts.size(), 0.0));
+          m.lse = merged(parts, logs).lse;
+          return m;
+        })},
+       {"maximum_not_rescaled",
+        "the first split's sum is not rescaled to the final maximum",
+        {kDecode},
+        with_splits([](std::vector<RowAnswer> parts, std::vector<double> logs) {
+          if (logs.size() > 1) logs[0] += 0.25;  // maxima of two splits differ by about this much
+          return merged(parts, logs);
+        })}}};
 }
 
 namespace {
@@ -192,72 +182,43 @@ std::vector<Fault> wrong_scales() {
        {kHuge, kHugePaged},
        with_maximum_from(-5e4),
        {"data: huge"}},
-      {"softcap_ignored",
-       "no softcap",
-       {kWithSoftcap},
-       with_params([](Tamper&, AttentionParams& p) {
-         p.softcap = 0;
-         p.features &= ~uint64_t{kSoftcap};
-       }),
-       {"softcap"}},
-      {"softcap_before_scale",
-       "tanh is taken of the score before it is scaled",
-       {kWithSoftcap},
-       with_score([](const HostView& v, const HostRow&, int64_t, double qk) {
-         const double cap = static_cast<double>(v.p().softcap);
-         return scaled(v, cap * std::tanh(qk / cap));
-       }),
-       {"softcap"}}};
+      known("softcap_ignored", "no softcap", {kWithSoftcap}, {"softcap"}),
+      known("softcap_before_scale", "tanh is taken of the score before it is scaled", {kWithSoftcap},
+            {"softcap"})};
 }
 
 std::vector<Fault> wrong_biases() {
-  return {{"alibi_sign", "the slope is added", {kWithAlibi}, with_params([](Tamper& t, AttentionParams& p) {
-             auto slopes = t.read<float>(p.alibi_slopes, p.num_heads_q);
-             for (float& x : slopes) x = -x;
-             p.alibi_slopes = t.put(slopes);
-           })},
+  return {known("alibi_sign", "the slope is added", {kWithAlibi}),
           {"alibi_slope_of_another_head",
            "head h has the slope of head h + 1",
            {kWithAlibi},
-           with_params([](Tamper& t, AttentionParams& p) {
-             auto slopes = t.read<float>(p.alibi_slopes, p.num_heads_q);
-             std::rotate(slopes.begin(), slopes.begin() + 1, slopes.end());
-             p.alibi_slopes = t.put(slopes);
+           with_answers([](const HostView&, reference::Problem& x) {
+             std::rotate(x.alibi_slopes.begin(), x.alibi_slopes.begin() + 1, x.alibi_slopes.end());
            })},
-          {"alibi_slopes_of_sequence_0",
-           "every sequence has the slopes of the first",
-           {kAlibiBySequence},
-           with_params([](Tamper&, AttentionParams& p) { p.alibi_stride_batch = 0; }),
-           {"alibi: per_sequence"}},
+          known("alibi_slopes_of_sequence_0", "every sequence has the slopes of the first",
+                {kAlibiBySequence}, {"alibi: per_sequence"}),
           {"alibi_from_key_0",
            "the distance is from key 0 instead of from the diagonal",
            {kWithAlibi},
-           with_score([](const HostView& v, const HostRow& r, int64_t j, double qk) {
-             return scaled(v, qk) - static_cast<double>(v.slope(r.seq, r.head)) * static_cast<double>(j);
-           }),
+           with_answers(
+               [](const HostView&, reference::Problem& x) {
+                 for (double& slope : x.alibi_slopes) slope = -slope;
+               },
+               [](const HostView& v, const HostRow& r, RowAnswer& a) {
+                 a.lse -= slope_times_diag(v, r);  // -slope * j = slope * (diag - j) - slope * diag
+               }),
            {"alibi: per_head"}},
           {"alibi_shifted_by_row",
            "slope * j: the same O under a causal mask, another LSE",
            {kWithAlibi},
-           with_score([](const HostView& v, const HostRow& r, int64_t j, double qk) {
-             return scaled(v, qk) + static_cast<double>(v.slope(r.seq, r.head)) * static_cast<double>(j);
-           })},
-          {"sink_ignored",
-           "no sink in the denominator",
-           {kWithSinks},
-           with_params([](Tamper&, AttentionParams& p) {
-             p.features &= ~uint64_t{kSinks};
-             p.sinks = nullptr;
-           }),
-           {"sinks: true"}},
+           with_answers(right_problem, [](const HostView& v, const HostRow& r,
+                                          RowAnswer& a) { a.lse += slope_times_diag(v, r); })},
+          known("sink_ignored", "no sink in the denominator", {kWithSinks}, {"sinks: true"}),
           {"sink_of_another_head",
            "head h has the sink of head h + 1",
            {kWithSinks},
-           with_params([](Tamper& t, AttentionParams& p) {
-             if (p.sinks == nullptr) return;
-             auto sinks = t.read<float>(p.sinks, p.num_heads_q);
-             std::rotate(sinks.begin(), sinks.begin() + 1, sinks.end());
-             p.sinks = t.put(sinks);
+           with_answers([](const HostView&, reference::Problem& x) {
+             if (!x.sinks.empty()) std::rotate(x.sinks.begin(), x.sinks.begin() + 1, x.sinks.end());
            })}};
 }
 
@@ -269,10 +230,6 @@ FaultClass quantised_faults() {
   const auto ones = [](const AttentionParams& p) {
     const int64_t outer = std::max(p.k_descale_stride_outer, p.v_descale_stride_outer);
     return std::vector<float>(static_cast<std::size_t>(p.batch * outer), 1.0f);
-  };
-  HostRule saturated;
-  saturated.weight = [](double p) {  // times 1024, not 448: the largest weights saturate
-    return static_cast<double>(e4m3_to_float(float_to_e4m3(static_cast<float>(p * 1024)))) / 1024;
   };
   return {"quantised",
           {{"k_descale_ignored",
@@ -298,7 +255,10 @@ FaultClass quantised_faults() {
             "each has the other's",
             {kE4m3Descaled},
             with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_descale, p.v_descale); })},
-           {"p_saturated", "P in e4m3 at a scale that saturates", {kE4m3Descaled}, with_rule(saturated)}}};
+           {"p_saturated",
+            "P in e4m3 at a scale that saturates",
+            {kE4m3Descaled},
+            with_answers([](const HostView&, reference::Problem& x) { x.probs = true; }, saturate_p)}}};
 }
 
 }  // namespace attnbench

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
-#include "harness/cases/visible_keys.h"
+#include "harness/selftest/host_view.h"
 #include "kernels/contract/dropout.h"
 
 namespace attnbench {
@@ -18,169 +17,160 @@ void set(DType t, std::vector<unsigned char>& to, int64_t at, double x) {
   store_float(t, to.data(), at, static_cast<float>(x));
 }
 
-/// The inputs of a launch, copied to the host.
-class Inputs {
- public:
-  Inputs(Tamper& t, const AttentionBackwardParams& p) : p_(p) {
-    const auto read = [&](const void* from, int64_t rows, int64_t stride) {
-      return t.read<unsigned char>(from, size_in_bytes(rows * stride, p.dtype));
-    };
-    q_ = read(p.q, p.total_q, p.q_stride_token);
-    k_ = read(p.k, p.total_k, p.k_stride_token);
-    v_ = read(p.v, p.total_k, p.v_stride_token);
-    out_ = read(p.out, p.total_q, p.out_stride_token);
-    d_out_ = read(p.d_out, p.total_q, p.d_out_stride_token);
-    lse_ = t.read<float>(p.lse, p.num_heads_q * p.lse_stride_head);
-    if (p.alibi_slopes)
-      slopes_ = t.read<float>(p.alibi_slopes,
-                              p.alibi_stride_batch ? p.batch * p.alibi_stride_batch : p.num_heads_q);
-    if (p.sinks) sinks_ = t.read<float>(p.sinks, p.num_heads_q);
-  }
+/// The forward pass of a launch.
+AttentionParams forward_of(const AttentionBackwardParams& b) {
+  AttentionParams p{};
+  p.features = b.features;
+  p.batch = b.batch;
+  p.num_heads_q = b.num_heads_q;
+  p.num_heads_kv = b.num_heads_kv;
+  p.head_dim = b.head_dim;
+  p.head_dim_v = b.head_dim_v;
+  p.total_q = b.total_q;
+  p.dtype_q = p.dtype_k = p.dtype_v = b.dtype;
+  p.q = b.q;
+  p.q_stride_token = b.q_stride_token;
+  p.q_stride_head = b.q_stride_head;
+  p.k = b.k;
+  p.k_stride_token = b.k_stride_token;
+  p.k_stride_head = b.k_stride_head;
+  p.v = b.v;
+  p.v_stride_token = b.v_stride_token;
+  p.v_stride_head = b.v_stride_head;
+  p.cu_seqlens_q = b.cu_seqlens_q;
+  p.cu_seqlens_k = b.cu_seqlens_k;
+  p.causal = b.causal;
+  p.window_left = b.window_left;
+  p.window_right = b.window_right;
+  p.softmax_scale = b.softmax_scale;
+  p.softcap = b.softcap;
+  p.alibi_sqrt = b.alibi_sqrt;
+  p.alibi_slopes = b.alibi_slopes;
+  p.alibi_stride_batch = b.alibi_stride_batch;
+  p.sinks = b.sinks;
+  p.p_dropout = b.p_dropout;
+  p.dropout_seed = b.dropout_seed;
+  p.dropout_offset = b.dropout_offset;
+  return p;
+}
 
-  std::vector<double> q(int64_t token, int head) const {
-    return row(q_, token * p_.q_stride_token + head * p_.q_stride_head, p_.head_dim);
-  }
-  std::vector<double> k(int64_t token, int head) const {
-    return row(k_, token * p_.k_stride_token + head * p_.k_stride_head, p_.head_dim);
-  }
-  std::vector<double> v(int64_t token, int head) const {
-    return row(v_, token * p_.v_stride_token + head * p_.v_stride_head, p_.head_dim_v);
-  }
-  std::vector<double> out(int64_t token, int head) const {
-    return row(out_, token * p_.out_stride_token + head * p_.out_stride_head, p_.head_dim_v);
-  }
-  std::vector<double> d_out(int64_t token, int head) const {
-    return row(d_out_, token * p_.d_out_stride_token + head * p_.d_out_stride_head, p_.head_dim_v);
-  }
-  double lse(int64_t token, int head) const {
-    return static_cast<double>(lse_[index(head * p_.lse_stride_head + token)]);
-  }
-  double slope(int seq, int head) const {
-    return slopes_.empty() ? 0.0 : static_cast<double>(slopes_[index(seq * p_.alibi_stride_batch + head)]);
-  }
-  double sink(int head) const { return static_cast<double>(sinks_[index(head)]); }
+/// The same with dO in place of q.
+AttentionParams with_d_out(const AttentionBackwardParams& b) {
+  AttentionParams p = forward_of(b);
+  p.q = b.d_out;
+  p.q_stride_token = b.d_out_stride_token;
+  p.q_stride_head = b.d_out_stride_head;
+  p.head_dim = b.head_dim_v;
+  return p;
+}
 
- private:
-  std::vector<double> row(const std::vector<unsigned char>& from, int64_t at, int dim) const {
-    std::vector<double> out;
-    for (int c = 0; c < dim; ++c)
-      out.push_back(static_cast<double>(load_float(p_.dtype, from.data(), at + c)));
-    return out;
-  }
-  const AttentionBackwardParams& p_;
-  std::vector<unsigned char> q_, k_, v_, out_, d_out_;
-  std::vector<float> lse_, slopes_, sinks_;
-};
-
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
+double dot(const double* a, const double* b, int n) {
   double sum = 0;
-  for (std::size_t c = 0; c < a.size(); ++c) sum += a[c] * b[c];
+  for (int c = 0; c < n; ++c) sum += a[c] * b[c];
   return sum;
 }
 
-void add(std::vector<double>& to, double factor, const std::vector<double>& x) {
-  for (std::size_t c = 0; c < to.size(); ++c) to[c] += factor * x[c];
+void add(double* to, double factor, const double* x, int n) {
+  for (int c = 0; c < n; ++c) to[c] += factor * x[c];
 }
 
 /// Computes the gradients of one launch by a rule.
 class HostBackward {
  public:
-  HostBackward(const AttentionBackwardParams& p, const Inputs& in, const BackwardRule& rule, GradView& view)
-      : p_(p), in_(in), rule_(rule), view_(view), dsinks_(view.dsinks.size()) {}
+  HostBackward(Tamper& t, const AttentionBackwardParams& p, const BackwardRule& rule)
+      : p_(p), in_(t, forward_of(p)), d_out_(t, with_d_out(p)), right_(in_.problem()), rule_(rule) {}
 
-  void run() {
-    for (int b = 0; b < p_.batch; ++b) sequence(b);
-    for (std::size_t h = 0; h < dsinks_.size(); ++h) {
-      view_.dsinks[h] =
-          static_cast<float>(rule_.dsink ? rule_.dsink(static_cast<int>(h), dsinks_[h]) : dsinks_[h]);
+  void write(GradView& view) const {
+    reference::Problem problem = right_;
+    problem.probs = true;
+    if (rule_.problem) rule_.problem(problem);
+    const std::vector<RowAnswer> rows = answers(problem, in_);
+    std::vector<double> dsinks(view.dsinks.size());
+    std::size_t first = 0;
+    for (int b = 0; b < p_.batch; ++b) {
+      sequence(b, rows.data() + first, view, dsinks);
+      first += index(int64_t{in_.q_len(b)} * p_.num_heads_q);
+    }
+    for (std::size_t h = 0; h < dsinks.size(); ++h) {
+      view.dsinks[h] =
+          static_cast<float>(rule_.dsink ? rule_.dsink(static_cast<int>(h), dsinks[h]) : dsinks[h]);
     }
   }
 
  private:
-  using Rows = std::vector<std::vector<double>>;
-
-  void sequence(int b) {
-    const int64_t q0 = view_.cu_q[index(b)], k0 = view_.cu_k[index(b)];
-    const int q_len = static_cast<int>(view_.cu_q[index(b + 1)] - q0),
-              k_len = static_cast<int>(view_.cu_k[index(b + 1)] - k0);
+  void sequence(int b, const RowAnswer* rows, GradView& view, std::vector<double>& dsinks) const {
+    const int q_len = in_.q_len(b), k_len = in_.k_len(b), d = p_.head_dim, dv = p_.head_dim_v;
     const int kv_heads = p_.num_heads_kv, group = p_.num_heads_q / kv_heads;
-    Rows dk(index(k_len * kv_heads), std::vector<double>(index(p_.head_dim)));
-    Rows dv(index(k_len * kv_heads), std::vector<double>(index(p_.head_dim_v)));
+    const int64_t q0 = in_.cu_q[index(b)], k0 = in_.cu_k[index(b)];
+    std::vector<double> q(index(q_len * d)), d_out(index(q_len * dv)), k(index(k_len * d)),
+        v(index(k_len * dv));
+    std::vector<double> dk_sum(k.size() * index(kv_heads)), dv_sum(v.size() * index(kv_heads)), dq(index(d));
     for (int h = 0; h < p_.num_heads_q; ++h) {
       const int to = rule_.kv_head ? rule_.kv_head(p_, h) : h / group;
-      Rows k, v;
-      for (int j = 0; j < k_len; ++j) {
-        k.push_back(in_.k(k0 + j, h / group));
-        v.push_back(in_.v(k0 + j, h / group));
-      }
+      in_.load_q(b, h, 0, q_len, q.data());
+      d_out_.load_q(b, h, 0, q_len, d_out.data());
+      in_.load_k(b, h / group, 0, k_len, k.data());
+      in_.load_v(b, h / group, 0, k_len, v.data());
       for (int i = 0; i < q_len; ++i) {
-        const auto q = in_.q(q0 + i, h), d_out = in_.d_out(q0 + i, h);
-        GradPair pair{.seq = b, .i = i, .head = h, .q_len = q_len, .k_len = k_len, .group = group};
-        pair.lse = in_.lse(q0 + i, h);
-        pair.delta = dot(in_.out(q0 + i, h), d_out);
-        if (!dsinks_.empty() && (!rule_.in_dsinks || rule_.in_dsinks(p_, b)))
-          dsinks_[index(h)] -= std::exp(in_.sink(h) - pair.lse) * pair.delta;
-        std::vector<double> dq(index(p_.head_dim));
+        const RowAnswer& row = rows[int64_t{i} * p_.num_heads_q + h];
+        GradPair x{.i = i, .head = h, .q_len = q_len, .k_len = k_len, .group = group};
+        const double *q_i = &q[index(i * d)], *d_out_i = &d_out[index(i * dv)];
+        x.lse = row.lse;
+        x.delta = dot(row.o.data(), d_out_i, dv);
+        if (!dsinks.empty() && (!rule_.in_dsinks || rule_.in_dsinks(b)))
+          dsinks[index(h)] -= std::exp(right_.sinks[index(h)] - x.lse) * x.delta;
+        dq.assign(dq.size(), 0.0);
         for (int j = 0; j < k_len; ++j) {
-          pair.j = j;
-          fill(pair, q0 + i, q, d_out, k[index(j)], v[index(j)]);
-          if (visible(pair, Grad::kDq)) add(dq, p_.softmax_scale * term(pair, Grad::kDq), k[index(j)]);
-          if (rule_.round_sums) {
-            for (double& x : dq) x = static_cast<double>(round_to(p_.dtype, static_cast<float>(x)));
-          }
-          const auto at = index(int64_t{j} * kv_heads + to);
-          if (visible(pair, Grad::kDk)) add(dk[at], p_.softmax_scale * term(pair, Grad::kDk), q);
-          if (visible(pair, Grad::kDv)) add(dv[at], term(pair, Grad::kDv), d_out);
+          x.j = j;
+          x.p = row.p[index(j)];
+          if (x.p == 0) continue;  // the row does not see the key
+          x.keep = kept(h, q0 + i, j);
+          x.dp = dot(d_out_i, &v[index(j * dv)], dv);
+          x.slope = slope(dot(q_i, &k[index(j * d)], d));
+          add(dq.data(), right_.softmax_scale * term(x, Grad::kDq), &k[index(j * d)], d);
+          for (double& y : dq) y = rule_.round_sums ? round_to(p_.dtype, static_cast<float>(y)) : y;
+          const int at = j * kv_heads + to;
+          add(&dk_sum[index(at * d)], right_.softmax_scale * term(x, Grad::kDk), q_i, d);
+          add(&dv_sum[index(at * dv)], term(x, Grad::kDv), d_out_i, dv);
         }
-        for (int c = 0; c < p_.head_dim; ++c) view_.set_dq(q0 + i, h, c, rule_.dq_factor * dq[index(c)]);
+        for (int c = 0; c < d; ++c) view.set_dq(q0 + i, h, c, rule_.dq_factor * dq[index(c)]);
       }
     }
-    for (int j = 0; j < k_len; ++j) {
-      for (int h = 0; h < kv_heads; ++h) {
-        const auto at = index(int64_t{j} * kv_heads + h);
-        for (int c = 0; c < p_.head_dim; ++c) view_.set_dk(k0 + j, h, c, rule_.dk_factor * dk[at][index(c)]);
-        for (int c = 0; c < p_.head_dim_v; ++c) view_.set_dv(k0 + j, h, c, dv[at][index(c)]);
-      }
+    for (int n = 0; n < k_len * kv_heads; ++n) {
+      const int64_t token = k0 + n / kv_heads;
+      for (int c = 0; c < d; ++c)
+        view.set_dk(token, n % kv_heads, c, rule_.dk_factor * dk_sum[index(n * d + c)]);
+      for (int c = 0; c < dv; ++c) view.set_dv(token, n % kv_heads, c, dv_sum[index(n * dv + c)]);
     }
   }
 
-  void fill(GradPair& x, int64_t token, const std::vector<double>& q, const std::vector<double>& d_out,
-            const std::vector<double>& k, const std::vector<double>& v) const {
-    const double cap = static_cast<double>(p_.softcap);
-    x.t = static_cast<double>(p_.softmax_scale) * dot(q, k);
-    x.score = cap > 0 ? cap * std::tanh(x.t / cap) : x.t;
-    x.slope = cap > 0 ? 1 - std::tanh(x.t / cap) * std::tanh(x.t / cap) : 1;
-    const double distance = static_cast<double>(std::abs(x.diag() - x.j));
-    x.score -= in_.slope(x.seq, x.head) * (p_.alibi_sqrt ? std::sqrt(distance) : distance);
-    x.dp = dot(d_out, v);
-    if (p_.features & kDropout) {
-      const bool kept = dropout_keeps(p_.dropout_seed, p_.dropout_offset, x.head, token, x.j,
-                                      dropout_threshold(p_.p_dropout));
-      x.keep = kept ? static_cast<double>(dropout_scale(p_.p_dropout)) : 0.0;
-    }
-    x.p = std::exp(x.score - x.lse);
-    if (rule_.p) x.p = rule_.p(p_, x);
+  /// What dropout multiplies a weight by.
+  double kept(int head, int64_t token, int j) const {
+    const float p = right_.p_dropout;
+    if (!(p > 0)) return 1;
+    const bool keeps =
+        dropout_keeps(p_.dropout_seed, p_.dropout_offset, head, token, j, dropout_threshold(p));
+    return keeps ? static_cast<double>(dropout_scale(p)) : 0.0;
   }
-
-  bool visible(const GradPair& x, Grad of) const {
-    if (rule_.visible) return rule_.visible(p_, x, of);
-    return visible_keys(mask_of_launch(p_), x.q_len, x.k_len, x.i).contains(x.j);
+  /// The derivative of the softcap.
+  double slope(double qk) const {
+    if (!(right_.softcap > 0)) return 1;
+    const double tanh = std::tanh(right_.softmax_scale * qk / right_.softcap);
+    return 1 - tanh * tanh;
   }
-  double term(const GradPair& x, Grad of) const {
-    if (rule_.term) return rule_.term(x, of);
-    return of == Grad::kDv ? x.keep * x.p : ds_of(x);
-  }
+  double term(const GradPair& x, Grad of) const { return rule_.term ? rule_.term(x, of) : right_term(x, of); }
 
   const AttentionBackwardParams& p_;
-  const Inputs& in_;
+  const HostView in_, d_out_;
+  const reference::Problem right_;
   const BackwardRule& rule_;
-  GradView& view_;
-  std::vector<double> dsinks_;
 };
 
 }  // namespace
 
 double ds_of(const GradPair& x, double delta) { return x.p * (x.keep * x.dp - delta) * x.slope; }
+
+double right_term(const GradPair& x, Grad of) { return of == Grad::kDv ? x.keep * x.p : ds_of(x, x.delta); }
 
 void GradView::set_dq(int64_t token, int head, int channel, double x) {
   set(p->dtype, dq, token * p->dq_stride_token + head * p->dq_stride_head + channel, x);
@@ -219,8 +209,8 @@ Tamper::Fault with_gradients(const std::function<void(GradView&)>& change) {
 
 Tamper::Fault with_backward_rule(BackwardRule rule) {
   return [rule](Tamper& t, const OpParams& op) {
-    const Inputs inputs(t, op.attention_backward);
-    return with_gradients([&](GradView& view) { HostBackward(*view.p, inputs, rule, view).run(); })(t, op);
+    const HostBackward host(t, op.attention_backward, rule);
+    return with_gradients([&](GradView& view) { host.write(view); })(t, op);
   };
 }
 

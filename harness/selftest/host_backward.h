@@ -1,23 +1,21 @@
-// The backward pass on the host, pair by pair, from the tensors of a launch: right, or wrong by a rule. Small
-// cases only.
+// Wrong gradients: P is the reference's answer to a problem, and the sums over pairs follow a rule. Small cases only.
 #pragma once
 
 #include <functional>
 #include <vector>
 
+#include "harness/judge/answers.h"
 #include "harness/selftest/tamper.h"
 
 namespace attnbench {
 
 /// A query row and a key of one sequence, and what their gradients are made of.
 struct GradPair {
-  int seq = 0, i = 0, j = 0, head = 0;
+  int i = 0, j = 0, head = 0;
   int q_len = 0, k_len = 0;
-  int group = 1;     ///< query heads per KV head
-  double t = 0;      ///< softmax_scale * q.k
-  double score = 0;  ///< with softcap and ALiBi
+  int group = 1;  ///< query heads per KV head
   double lse = 0, delta = 0;
-  double p = 0;      ///< exp(score - lse)
+  double p = 0;
   double keep = 1;   ///< what dropout multiplies by
   double dp = 0;     ///< dO.v
   double slope = 1;  ///< derivative of the softcap
@@ -29,20 +27,20 @@ enum class Grad { kDq, kDk, kDv };
 
 /// Which parts of the arithmetic are wrong; empty members leave their part right.
 struct BackwardRule {
-  std::function<bool(const AttentionBackwardParams&, const GradPair&, Grad)> visible;
-  std::function<double(const AttentionBackwardParams&, const GradPair&)> p;
+  std::function<void(reference::Problem&)> problem;  ///< makes the problem that P answers
   /// dS of a pair in dq and in dk, and the weight of dO in dv.
   std::function<double(const GradPair&, Grad)> term;
   std::function<int(const AttentionBackwardParams&, int head)> kv_head;  ///< that a head's dk and dv go to
   double dq_factor = 1, dk_factor = 1;
   bool round_sums = false;  ///< running sums of dq are rounded to the type
   std::function<double(int head, double dsink)> dsink;
-  std::function<bool(const AttentionBackwardParams&, int seq)> in_dsinks;
+  std::function<bool(int seq)> in_dsinks;
 };
 
 /// dS of a pair; `delta` in place of its own.
 double ds_of(const GradPair& pair, double delta);
-inline double ds_of(const GradPair& pair) { return ds_of(pair, pair.delta); }
+/// The right term of a pair.
+double right_term(const GradPair& pair, Grad of);
 
 /// The gradients of a launch in memory, which faults change.
 struct GradView {

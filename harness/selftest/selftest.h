@@ -46,7 +46,7 @@ struct FaultResult {
   std::vector<std::string> caught_by;  ///< detectors, by the names of verdict.h
   std::string reason;                  ///< of the first detector, the refusal or the error
   /// Two rules of thumb for the same O (kv_append: the same caches); true is "all is well". Both are empty if
-  /// the fault did not run. twice_naive is also empty if host_attention.h cannot compute the case, so that O
+  /// the fault did not run. twice_naive is also empty if naive() (host_view.h) cannot compute the case, so that O
   /// is compared with the right kernel's.
   std::optional<bool> allclose;     ///< within 1e-2 + 1e-2 |expected| everywhere
   std::optional<bool> twice_naive;  ///< largest error at most twice a naive computation's in this precision

@@ -14,8 +14,8 @@
 #include "harness/judge/case_inputs.h"
 #include "harness/judge/clues.h"
 #include "harness/judge/logit_factor.h"
+#include "harness/judge/mistakes.h"
 #include "harness/judge/sample.h"
-#include "harness/judge/suspects.h"
 #include "harness/judge/trait.h"
 #include "tests/unit/clues_fixtures.h"
 
@@ -44,27 +44,30 @@ TEST(Clues, ThereAreNoneAboutARightOutput) {
     EXPECT_THAT(clues(case_of(causal), right_outputs(case_of(causal))), IsEmpty());
 }
 
-/// Each suspect is named if its problem was solved: the case distinguishes it from all others, except from
+/// Each mistake is named if its problem was solved: the case distinguishes it from all others, except from
 /// those that give the same result on it.
 void expect_each_is_named(const Case& c) {
   const CaseInputs inputs(c, kNoneStored);
   const reference::Problem right = problem_of(c);
   int shown = 0;
-  for (const Suspect& s : suspects_of(c, right, inputs)) {
+  for (const auto& s : mistakes_of(c, right, inputs)) {
     const auto found = clues(c, outputs_of(c, s.problem, *s.inputs));
-    if (found.empty()) continue;  // this case does not show the suspect
+    if (found.empty()) continue;  // this case does not show the mistake
     ++shown;
     EXPECT_THAT(found, Contains(StartsWith("looks like: " + s.text))) << s.text;
   }
   EXPECT_GE(shown, 8);
 }
 
-TEST(Clues, EverySuspectIsNamed) {
+TEST(Clues, EveryMistakeIsNamed) {
   Case causal = case_of(true);
   causal.params.softcap = 5;
   causal.params.alibi = Alibi::kPerSequence;
   causal.params.sinks = true;
   expect_each_is_named(causal);
+  Case three_heads = case_of(true);
+  three_heads.params.num_heads_q = 6;
+  expect_each_is_named(three_heads);
   Case window = case_of(false);
   window.params.window_left = 7;
   window.params.window_right = 3;
@@ -193,7 +196,7 @@ TEST(ClueOfLogits, OtherMistakesAreNotTakenForAFactor) {
     c.params.softcap = 5;
     const CaseInputs inputs(c, kNoneStored);
     int tried = 0;
-    for (const Suspect& s : suspects_of(c, problem_of(c), inputs)) {
+    for (const auto& s : mistakes_of(c, problem_of(c), inputs)) {
       const bool scale = s.problem.softmax_scale != problem_of(c).softmax_scale;
       HostOutputs h = outputs_of(c, s.problem, *s.inputs);
       EXPECT_TRUE(!factor_of(c, h) || scale) << s.text;

@@ -9,8 +9,8 @@
 #include <functional>
 #include <utility>
 
+#include "harness/judge/mistakes.h"
 #include "harness/judge/row_pattern.h"
-#include "harness/judge/suspects.h"
 #include "tests/unit/clues_fixtures.h"
 
 namespace attnbench {
@@ -48,7 +48,7 @@ TEST(RowClues, HeadsThatReadOtherKvHeadsByAnyRule) {
   HostOutputs h = right_outputs(c);
   const int64_t total = cost_of(c.params).total_q;
   const auto reads = [&](int head, int kv_head) {
-    const Suspect s = reads_kv_head(c, problem_of(c), inputs, kv_head);
+    const auto s = reads_kv_head(problem_of(c), inputs, kv_head);
     const HostOutputs wrong = outputs_of(c, s.problem, *s.inputs);
     for (int64_t token = 0; token < total; ++token) {
       h.lse[static_cast<std::size_t>(head * total + token)] =
@@ -202,7 +202,7 @@ TEST(RowClues, RowsOfKeysFoundByTheOffsetsOfQueries) {
   const CaseInputs inputs(c, kNoneStored);
   const std::string text = "K and V of sequence b are read from row cu_seqlens_q[b] on, not cu_seqlens_k[b]";
   int named = 0;
-  for (const Suspect& s : suspects_of(c, problem_of(c), inputs)) {
+  for (const auto& s : mistakes_of(c, problem_of(c), inputs)) {
     if (s.text != text) continue;
     ++named;
     EXPECT_THAT(clues(c, outputs_of(c, s.problem, *s.inputs)), Contains(StartsWith("looks like: " + text)));

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/judge/suspects.h"
+#include "harness/judge/mistakes.h"
 #include "tests/unit/clues_fixtures.h"
 
 namespace attnbench {
@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const Suspect& suspect(const std::vector<Suspect>& of, std::string_view text) {
-  const auto found = std::find_if(of.begin(), of.end(), [&](const Suspect& s) { return s.text == text; });
+const attnbench::Mistake& mistake(const std::vector<attnbench::Mistake>& of, std::string_view text) {
+  const auto found = std::find_if(of.begin(), of.end(), [&](const auto& s) { return s.text == text; });
   if (found == of.end()) throw std::logic_error(std::string(text));
   return *found;
 }
@@ -35,13 +35,13 @@ TEST(Clues, TwoMistakesAtOnceAreNamed) {
   const Case c = case_of(true);
   const CaseInputs inputs(c, kNoneStored);
   const reference::Problem right = problem_of(c);
-  const auto suspects = suspects_of(c, right, inputs);
-  const Suspect& heads = suspect(suspects, "query head h reads KV head h % 2, not h / 2");
-  const Suspect& diagonal =
-      suspect(suspects, "the causal mask shows one key too many: keys j <= diag + 1 are seen, not j <= diag");
-  const Suspect& page = suspect(suspects, "keys behind the last whole page or tile of 16 are left out");
-  const Suspect& scale = suspect(suspects, "log2(e) is missing in scores of exp2");
-  const auto both = [&](const Suspect& one, const Suspect& other) {
+  const auto mistakes = mistakes_of(c, right, inputs);
+  const auto& heads = mistake(mistakes, "query head h reads KV head h % 2, not h / 2");
+  const auto& diagonal =
+      mistake(mistakes, "the causal mask shows one key too many: keys j <= diag + 1 are seen, not j <= diag");
+  const auto& page = mistake(mistakes, "keys behind the last whole page or tile of 16 are left out");
+  const auto& scale = mistake(mistakes, "log2(e) is missing in scores of exp2");
+  const auto both = [&](const auto& one, const auto& other) {
     reference::Problem problem = right;
     one.change(problem);
     other.change(problem);
@@ -57,7 +57,7 @@ TEST(Clues, TwoMistakesAtOnceAreNamed) {
   both(scale, diagonal);
   // Nothing is guessed about three.
   reference::Problem three = right;
-  for (const Suspect* s : {&scale, &diagonal, &heads}) s->change(three);
+  for (const auto* s : {&scale, &diagonal, &heads}) s->change(three);
   EXPECT_THAT(clues(c, outputs_of(c, three, *heads.inputs)), Each(Not(HasSubstr("looks like"))));
 }
 

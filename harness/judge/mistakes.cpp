@@ -1,0 +1,471 @@
+#include "harness/judge/mistakes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <numbers>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/cases/cost.h"
+#include "harness/judge/case_inputs.h"
+#include "harness/judge/misread.h"
+#include "harness/workload/descales.h"
+
+namespace attnbench {
+namespace {
+
+using P = reference::Problem;
+using Sees = std::function<bool(int seq, int pos, int head, int64_t key)>;
+
+auto with(int P::*number, int to) {
+  return [number, to](P& x) { x.*number = to; };
+}
+
+auto see(Sees sees) {
+  return [sees = std::move(sees)](P& x) { x.sees = sees; };
+}
+
+/// Hides the keys that kept(seq, key) does not name.
+template <class Kept>
+auto keep(Kept kept) {
+  return [kept](P& x) {
+    x.sees = [kept, right = x.sees](int seq, int pos, int head, int64_t key) {
+      return kept(static_cast<std::size_t>(seq), key) && (!right || right(seq, pos, head, key));
+    };
+  };
+}
+
+/// Sequence b loses its keys from end(b, k_len) on. The diagonal stays where it is.
+template <class End>
+auto cut(End end) {
+  return [end](P& x) {
+    x.k_ends = x.k_lens;
+    for (std::size_t b = 0; b < x.k_ends.size(); ++b) x.k_ends[b] = std::max(0, end(b, x.k_ends[b]));
+  };
+}
+
+void shorter_by_one(P& x) {
+  for (int& k : x.k_lens) k = std::max(0, k - 1);
+}
+
+/// A page, or a tile of keys that a kernel may take at once.
+struct KeyTile {
+  int size;
+  bool page;
+  std::vector<int> leftpad;  ///< of each sequence
+
+  std::string text() const { return fmt::format("{} of {}", page ? "page or tile" : "tile", size); }
+  /// Tokens of sequence b before its first key, in its first page.
+  int before(std::size_t b) const { return page && !leftpad.empty() ? leftpad[b] : 0; }
+};
+
+/// The scales of the blocks of a stored row of K or V.
+struct BlockScales {
+  const Case& item;
+  Tensor tensor;
+  GivenBlocks::Row row;
+  int head;
+
+  /// Channels that have scales.
+  int channels(int dim) const { return item.params.k_tail() > 0 ? item.params.dim_v() : dim; }
+  double of_block(int block) const {
+    return static_cast<double>(block_scale_at(item, tensor, row.seq, row.pos, head, block));
+  }
+};
+
+/// Collects the mistakes of a problem, and those of a case.
+class Mistakes {
+ public:
+  Mistakes(const P& right, const Layout& layout, const reference::Inputs& inputs)
+      : p_(right), layout_(layout), inputs_(inputs) {}
+
+  std::vector<Mistake> one_head(int kv_head) && {
+    const auto head = [kv_head](int) { return kv_head; };
+    misread("", fmt::format("all query heads read KV head {}", kv_head), {.k_head = head, .v_head = head});
+    return std::move(out_);
+  }
+  std::vector<Mistake> all(const Case* c) && {
+    scale();
+    mask();
+    if (layout_.custom_mask) custom_mask();
+    if (layout_.key_lists) key_lists();
+    tiles();
+    scores();
+    heads();
+    if (c != nullptr) stored_values(*c);
+    return std::move(out_);
+  }
+
+ private:
+  /// A changed problem. `change` outlives this object: it holds copies.
+  struct Row {
+    bool applies;
+    std::string fault;
+    std::string text;
+    std::function<void(P&)> change;
+    bool in_pairs = true;
+  };
+  void rows(std::initializer_list<Row> table) {
+    for (const Row& row : table) {
+      if (!row.applies) continue;
+      add({row.text, row.change, p_,
+           std::shared_ptr<const reference::Inputs>(std::shared_ptr<void>(), &inputs_), false, row.in_pairs,
+           row.fault});
+    }
+  }
+  void misread(std::string fault, std::string text, Misread::How how) {
+    const bool by_query_head = static_cast<bool>(how.k_head);
+    add({std::move(text),
+         [by_query_head](P& x) {
+           if (by_query_head) x.num_heads_kv = x.num_heads_q;
+         },
+         p_, std::make_shared<Misread>(p_, inputs_, std::move(how)), true, true, std::move(fault)});
+  }
+  void add(Mistake m) {
+    m.change(m.problem);
+    out_.push_back(std::move(m));
+  }
+
+  void scale() {
+    const double s = p_.softmax_scale, d = p_.head_dim;
+    std::vector<double> tried = {s};
+    const auto add = [&](double value, const std::string& text, const std::string& fault = "") {
+      for (const double t : tried) {
+        if (std::abs(value / t - 1) < 1e-3) return;
+      }
+      tried.push_back(value);
+      rows({{true, fault, text, [value](P& x) { x.softmax_scale = value; }}});
+    };
+    add(1, fmt::format("softmax_scale ({:.4g}) is not applied", s));
+    add(1 / std::sqrt(d), fmt::format("1/sqrt(head_dim) is applied for softmax_scale ({:.4g})", s),
+        "softmax_scale_ignored");
+    add(s * std::numbers::log2e, "log2(e) is applied to scores of exp (or twice to those of exp2)");
+    add(s * std::numbers::ln2, "log2(e) is missing in scores of exp2");
+    add(1 / d, "1/head_dim is applied for softmax_scale");
+    // With a scale of 1/sqrt(head_dim) both are the same. Cases with another scale tell which one it is.
+    if (std::abs(s * s * d - 1) < 1e-3) tried.pop_back();
+    add(s * s, "softmax_scale is applied twice");
+  }
+
+  void mask() {
+    const int left = p_.window_left, right = p_.causal ? -1 : p_.window_right;
+    const bool chunks = p_.attention_chunk > 0;
+    // With one query a sequence, the last key is the diagonal.
+    const bool several = std::any_of(p_.q_lens.begin(), p_.q_lens.end(), [](int q) { return q > 1; });
+    rows({
+        {p_.causal, "causal_ignored", "the causal mask is not applied", [](P& x) { x.causal = false; }},
+        {p_.causal, "causal_one_ahead",
+         "the causal mask shows one key too many: keys j <= diag + 1 are seen, not j <= diag",
+         [](P& x) { x.causal = false, x.window_right = 1; }},
+        {p_.causal && !p_.top_left, "causal_without_diagonal",
+         "the causal mask hides one key too many: keys j < diag are seen, not j <= diag", shorter_by_one},
+        {p_.causal && !p_.top_left, "causal_top_left",
+         "the causal mask is aligned top-left, j <= i, not j <= i + len_k - len_q",
+         [](P& x) { x.top_left = true; }},
+        {p_.causal && p_.top_left, "top_left_taken_as_bottom_right",
+         "the causal mask is aligned bottom-right, j <= i + len_k - len_q, not j <= i",
+         [](P& x) { x.top_left = false; }},
+        {p_.causal && several, "", "the last key of each sequence is left out, but the diagonal is right",
+         cut([](std::size_t, int k) { return k - 1; })},
+        {!p_.causal && right < 0, "full_mask_taken_as_causal",
+         "a causal mask is applied, but the case has none", [](P& x) { x.causal = true; }},
+        {!p_.causal, "last_key_dropped", "the last key of each sequence is left out", shorter_by_one},
+        {chunks, "chunk_ignored", "attention_chunk is not applied", with(&P::attention_chunk, 0)},
+        {chunks, "chunk_as_a_window",
+         "attention_chunk is applied as a window: the last attention_chunk keys are seen, not those of the chunk",
+         [](P& x) { x.window_left = std::exchange(x.attention_chunk, 0) - 1; }},
+        {chunks, "", "attention_chunk is one key too wide", [](P& x) { ++x.attention_chunk; }},
+        {left >= 0, "window_ignored", "window_left is not applied", with(&P::window_left, -1)},
+        {left >= 0, "", "window_left is one key too wide", with(&P::window_left, left + 1)},
+        {left > 0, "window_off_by_one", "window_left is one key too narrow", with(&P::window_left, left - 1)},
+        {right >= 0, "window_right_ignored", "window_right is not applied", with(&P::window_right, -1)},
+        {right >= 0, "", "window_right is one key too wide", with(&P::window_right, right + 1)},
+        {right > 0, "", "window_right is one key too narrow", with(&P::window_right, right - 1)},
+    });
+  }
+
+  /// Bits that are not read, or found elsewhere.
+  void custom_mask() {
+    // at(seq, n, len_k): which sequence's bit a wrong kernel takes for bit n, that of row n / len_k, key n % len_k.
+    const auto bits = [this](auto at) {
+      return see([at, right = p_.sees, q_lens = p_.q_lens, k_lens = p_.k_lens](int seq, int pos, int head,
+                                                                               int64_t key) {
+        const int64_t len = k_lens[static_cast<std::size_t>(seq)];
+        const auto [owner, n] = at(seq, pos * len + key, len);
+        const int64_t q = q_lens[static_cast<std::size_t>(owner)],
+                      k = k_lens[static_cast<std::size_t>(owner)];
+        return n < q * k && right(owner, static_cast<int>(n / k), head, n % k);
+      });
+    };
+    const auto other = [right = p_.sees](int seq, int pos, int head, int64_t key) {
+      return !right(seq, pos, head, key);
+    };
+    rows({
+        {true, "custom_mask_ignored", "the custom mask is not applied", see(nullptr)},
+        {true, "", "the custom mask hides what it shows", see(other)},
+        {true, "custom_mask_from_the_highest_bit",
+         "bits of the custom mask are counted from the highest of a byte",
+         bits([](int seq, int64_t n, int64_t) { return std::pair(seq, n / 8 * 8 + 7 - n % 8); })},
+        {true, "custom_mask_rows_padded", "rows of the custom mask are taken to begin a byte each",
+         bits([](int seq, int64_t n, int64_t k) {
+           return std::pair(seq, n / k * ((k + 7) / 8 * 8) + n % k);
+         })},
+        {p_.q_lens.size() > 1, "custom_mask_of_sequence_0", "the custom mask of sequence 0 is taken for all",
+         bits([](int, int64_t n, int64_t) { return std::pair(0, n); })},
+    });
+  }
+
+  void key_lists() {
+    const auto of_head_0 = [right = p_.sees](int seq, int pos, int, int64_t key) {
+      return right(seq, pos, 0, key);
+    };
+    rows({{true, "", "the lists of keys are not read: all keys are seen", see(nullptr)},
+          {p_.num_heads_kv > 1, "", "the lists of KV head 0 are taken for all", see(of_head_0)}});
+  }
+
+  /// Keys are left out behind the last whole tile or page, or at the borders of tiles or pages; and the first key of all.
+  void tiles() {
+    std::vector<KeyTile> tiles;
+    if (layout_.page_size > 0) tiles.push_back({layout_.page_size, true, layout_.leftpad});
+    for (const int t : {16, 32, 64, 128}) {
+      if (t != layout_.page_size) tiles.push_back({t, false, {}});
+    }
+    for (const KeyTile& t : tiles) {
+      rows({
+          {true, "", fmt::format("keys behind the last whole {} are left out", t.text()),
+           cut([t](std::size_t b, int k) { return (t.before(b) + k) / t.size * t.size - t.before(b); })},
+          {t.page && t.size > 1, "",
+           fmt::format("the last key of sequences that fill their last page of {} is left out", t.size),
+           cut([t](std::size_t b, int k) { return k - ((t.before(b) + k) % t.size == 0 ? 1 : 0); })},
+      });
+    }
+    rows({{true, "", "the first key of each sequence is left out",
+           keep([](std::size_t, int64_t key) { return key > 0; })}});
+    for (const KeyTile& t : tiles) borders(t);
+  }
+
+  void borders(const KeyTile& t) {
+    int longest = 0;
+    bool full = false;  // some last tile
+    for (std::size_t b = 0; b < p_.k_lens.size(); ++b) {
+      const int end = p_.k_lens[b] == 0 ? 0 : t.before(b) + p_.k_lens[b];
+      longest = std::max(longest, end);
+      full = full || (end > 0 && end % t.size == 0);
+    }
+    if (t.size == 1 || longest <= t.size) return;
+    const auto not_at = [&](int place, bool first_kept, bool last_kept) {
+      return keep([=, k_lens = p_.k_lens](std::size_t b, int64_t key) {
+        const int64_t at = t.before(b) + key, last = t.before(b) + k_lens[b] - 1;
+        return (first_kept && at < t.size) || (last_kept && at / t.size == last / t.size) ||
+               at % t.size != place;
+      });
+    };
+    const auto text = [&](const char* key, const char* rest) {
+      return fmt::format("the {} key of each {}{} is left out", key, t.text(), rest);
+    };
+    const int end = t.size - 1;
+    rows({
+        {true, "", text("first", ""), not_at(0, false, false), false},  // too many for pairs
+        {true, "", text("first", " but the first"), not_at(0, true, false), false},
+        {true, "", text("last", ""), not_at(end, false, false), false},
+        {full, "", text("last", " but the last"), not_at(end, false, true), false},
+    });
+  }
+
+  void scores() {
+    const bool alibi = !p_.alibi_slopes.empty();
+    const auto heads = static_cast<std::size_t>(p_.num_heads_q);
+    const auto negate = [](P& x) {
+      for (double& slope : x.alibi_slopes) slope = -slope;
+    };
+    rows({
+        {p_.softcap > 0, "softcap_ignored", "the softcap is not applied", [](P& x) { x.softcap = 0; }},
+        {p_.softcap > 0, "softcap_before_scale", "the softcap is applied before softmax_scale",
+         [](P& x) { x.softcap *= x.softmax_scale; }},
+        {alibi, "alibi_ignored", "ALiBi is not applied", [](P& x) { x.alibi_slopes.clear(); }},
+        {alibi, "alibi_sign", "ALiBi has the wrong sign", negate},
+        {alibi && p_.alibi_sqrt, "alibi_sqrt_ignored", "ALiBi takes the distance, not its root",
+         [](P& x) { x.alibi_sqrt = false; }},
+        {alibi && !p_.alibi_sqrt, "", "ALiBi takes the root of the distance",
+         [](P& x) { x.alibi_sqrt = true; }},
+        {p_.alibi_slopes.size() > heads, "alibi_slopes_of_sequence_0",
+         "ALiBi's slopes of sequence 0 are taken for all", [heads](P& x) { x.alibi_slopes.resize(heads); }},
+        {!p_.sinks.empty(), "sink_ignored", "the sinks are not applied", [](P& x) { x.sinks.clear(); }},
+        {p_.qv, "qv_ignored", "qv is not applied", [](P& x) { x.qv = false; }},
+    });
+    const auto unscaled = [scale = p_.softmax_scale](Tensor tensor, int, int, int, std::span<double> row) {
+      for (double& x : row) x /= tensor == Tensor::kQv ? scale : 1;
+    };
+    if (p_.qv) misread("qv_unscaled", "qv.v is not multiplied by softmax_scale", {.change = unscaled});
+    rows({{p_.p_dropout > 0, "dropout_ignored", "dropout is not applied", [](P& x) { x.p_dropout = 0; }}});
+  }
+
+  /// The wrong head of K and V, of V alone, and of K alone: "<who> KV head <which>" and so on. `fault`, `v_fault`: the
+  /// selftest's faults of the first two.
+  void wrong_head(const char* who, const std::string& which, const std::function<int(int)>& head,
+                  const std::string& fault = "", const std::string& v_fault = "") {
+    const int group = p_.num_heads_q / p_.num_heads_kv;
+    const auto right = [group](int h) { return h / group; };
+    misread(fault, fmt::format("{} KV head {}", who, which), {.k_head = head, .v_head = head});
+    if (layout_.v_is_k_view) return;  // one tensor, read once
+    misread(v_fault, fmt::format("{} V head {}; the K head is right", who, which),
+            {.k_head = right, .v_head = head});
+    misread("", fmt::format("{} K head {}; the V head is right", who, which),
+            {.k_head = head, .v_head = right});
+  }
+
+  void heads() {
+    const int hkv = p_.num_heads_kv, group = p_.num_heads_q / hkv;
+    const auto modulo = [=](int h) { return h % hkv; };
+    const auto first = [=](int h) { return std::min(h, hkv - 1); };
+    const auto next = [=](int h) { return (h / group + 1) % hkv; };
+    const auto ratio = static_cast<int>(std::bit_ceil(static_cast<unsigned>(group)));
+    const auto rounded = [=](int h) { return std::min(h / ratio, hkv - 1); };
+    constexpr const char* kHeadH = "query head h reads";
+    if (group > 1 && hkv > 1) {
+      wrong_head(kHeadH, fmt::format("h % {}, not h / {}", hkv, group), modulo, "kv_head_modulo");
+      wrong_head(kHeadH, fmt::format("min(h, {}), not h / {}", hkv - 1, group), first);
+    }
+    if (ratio != group && hkv > 1) {
+      wrong_head(kHeadH, fmt::format("min(h / {}, {}), not h / {}", ratio, hkv - 1, group), rounded,
+                 fmt::format("ratio_{}_rounded", group));
+    }
+    if (hkv > 1) {
+      wrong_head("all query heads read", "0", [](int) { return 0; });
+      wrong_head(kHeadH, fmt::format("(h / {0} + 1) % {1}, not h / {0}", group, hkv), next, "",
+                 "v_head_behind");
+    }
+    if (p_.head_dim == p_.value_dim() && !layout_.v_is_k_view)
+      misread("", "keys and values are exchanged", {.exchanged = true});
+  }
+
+  void stored_values(const Case& c) {
+    const CaseParams& p = c.params;
+    packed_rows(p);
+    if (p.rotary_cached) keys_not_turned(c);
+    const auto descale = [&](Tensor tensor, DType type, const char* name) {
+      if (!(is_fp8(type) && p.kv_dtype != KvDType::kDsMla) && type != DType::kInt8 && type != DType::kE2m1x2)
+        return;
+      misread("", fmt::format("descales of {} are not applied", name),
+              {.change = [tensor, &c](Tensor of, int seq, int pos, int head, std::span<double> row) {
+                if (of != tensor) return;
+                const int owner = tensor != Tensor::kQ && pos < c.params.shared_tokens() ? 0 : seq;
+                for (std::size_t i = 0; i < row.size(); ++i)
+                  row[i] /= static_cast<double>(descale_of(c, tensor, owner, pos, head, static_cast<int>(i)));
+              }});
+    };
+    descale(Tensor::kQ, p.type_of_q(), "Q");
+    descale(Tensor::kK, p.type_of_k(), "K");
+    descale(Tensor::kV, p.type_of_v(), "V");
+    if (p.scale_block() > 0) block_scales(c);
+  }
+
+  /// The rows of K and V of each sequence, found by the offsets of q.
+  void packed_rows(const CaseParams& p) {
+    const auto longer = [](const SeqLen& s) { return s.k > s.q; };
+    if (p.kv != KvSource::kPacked || p.gap_tokens > 0 || p.gap_queries > 0 || p.seqs.size() < 2) return;
+    if (!std::any_of(p.seqs.begin(), p.seqs.end() - 1, longer)) return;
+    if (std::any_of(p.seqs.begin(), p.seqs.end(), [](const SeqLen& s) { return s.q > s.k; })) return;
+    misread("", "K and V of sequence b are read from row cu_seqlens_q[b] on, not cu_seqlens_k[b]",
+            {.place = [&p](Tensor, int seq, int pos) {
+              int64_t row = pos;
+              for (int b = 0; b < seq; ++b) row += p.seqs[static_cast<std::size_t>(b)].q;
+              int from = 0;
+              for (; row >= p.seqs[static_cast<std::size_t>(from)].k; ++from)
+                row -= p.seqs[static_cast<std::size_t>(from)].k;
+              return std::pair(from, static_cast<int>(row));
+            }});
+  }
+
+  void keys_not_turned(const Case& c) {
+    struct Stored {
+      Case item;
+      std::vector<unsigned char> no_new_rows = {};
+      CaseInputs inputs{item, no_new_rows};
+      explicit Stored(Case of) : item(std::move(of)) {}
+    };
+    Case unturned = c;
+    unturned.params.rotary = Rotary::kNone;
+    unturned.params.rotary_cached = false;
+    misread("", "keys of the cache are not turned",
+            {.change = [stored = std::make_shared<Stored>(unturned)](Tensor tensor, int seq, int pos,
+                                                                     int head, std::span<double> row) {
+              if (tensor == Tensor::kK) stored->inputs.load_k(seq, head, pos, pos + 1, row.data());
+            }});
+  }
+
+  void block_scales(const Case& c) {
+    const auto changed = [&](const std::string& text, auto change, bool k = true, bool v = true) {
+      misread(
+          "", text,
+          {.change = [change, k, v, &c](Tensor tensor, int seq, int pos, int head, std::span<double> row) {
+            if (!(tensor == Tensor::kK ? k : tensor == Tensor::kV && v)) return;
+            const Tensor stored = c.params.v_is_k_view ? Tensor::kK : tensor;
+            change(BlockScales{c, stored, stored_row(c.params, seq, pos), head}, static_cast<int>(row.size()),
+                   row.data());
+          }});
+    };
+    const auto by = [n = c.params.scale_block()](auto factor) {
+      return [n, factor](const BlockScales& s, int dim, double* row) {
+        const int blocks = s.channels(dim) / n;
+        for (int i = 0; i < blocks * n; ++i) row[i] *= factor(s, i / n, blocks);
+      };
+    };
+    const auto none = by([](const BlockScales& s, int block, int) { return 1 / s.of_block(block); });
+    const auto next = by([](const BlockScales& s, int block, int blocks) {
+      return s.of_block((block + 1) % blocks) / s.of_block(block);
+    });
+    changed("scales of blocks of channels are not applied", none);
+    changed("scales of blocks of channels are not applied to K", none, true, false);
+    changed("scales of blocks of channels are not applied to V", none, false, true);
+    changed("blocks of channels have the scales of their neighbours", next);
+    if (c.params.kv_dtype == KvDType::kNvfp4) {
+      changed("the two numbers of a byte of K and V are exchanged",
+              [](const BlockScales&, int dim, double* row) {
+                for (int i = 0; i < dim; i += 2) std::swap(row[i], row[i + 1]);
+              });
+    } else {
+      changed("channels of K behind head_dim_v are left out", [](const BlockScales& s, int dim, double* row) {
+        std::fill(row + s.channels(dim), row + dim, 0.0);
+      });
+    }
+  }
+
+  const P& p_;  ///< the right problem
+  const Layout& layout_;
+  const reference::Inputs& inputs_;
+  std::vector<Mistake> out_;
+};
+
+Layout layout_of(const CaseParams& p) {
+  Layout layout;
+  layout.custom_mask = p.custom_mask != CustomMask::kNone;
+  layout.key_lists = p.topk > 0;
+  layout.v_is_k_view = p.v_is_k_view;
+  if (p.kv != KvSource::kPaged) return layout;
+  layout.page_size = p.block_size;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) layout.leftpad.push_back(leftpad_of(p, b));
+  return layout;
+}
+
+}  // namespace
+
+Mistake reads_kv_head(const P& right, const reference::Inputs& inputs, int kv_head) {
+  return Mistakes(right, {}, inputs).one_head(kv_head).front();
+}
+
+std::vector<Mistake> mistakes_of(const P& right, const Layout& layout, const reference::Inputs& inputs) {
+  return Mistakes(right, layout, inputs).all(nullptr);
+}
+
+std::vector<Mistake> mistakes_of(const Case& c, const P& right, const reference::Inputs& inputs) {
+  return Mistakes(right, layout_of(c.params), inputs).all(&c);
+}
+
+}  // namespace attnbench
