@@ -125,16 +125,17 @@ TEST(CliSelftest, AKernelThatIsWrongWithoutAFaultIsSaidSo) {
 
 TEST(CliSelftest, ACrashIsSaidOnceWithItsReproducingLine) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer tells of the crash in its own words";
-  const Scratch scratch;
-  const Outcome o = run_faulty(scratch, {"selftest", "--device", "cpu", "--kernel", "segfaults_with_sinks",
-                                         "--filter", "scores/sink_ignored", "--seeds", "1", "--out", "out"});
+  const Scratch scratch;  // the launch of the fault lacks what the kernel ends at
+  const Outcome o =
+      run_faulty(scratch, {"selftest", "--device", "cpu", "--kernel", "segfaults_with_seqused_q", "--filter",
+                           "/seqused_q_ignored", "--seeds", "1", "--out", "out"});
   EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
   EXPECT_THAT(o.err, Not(HasSubstr("signal")));
   const std::string crash =
       "the worker process was killed by signal 11 (Segmentation fault) in launch of "
-      "segfaults_with_sinks\n  reproduce: attnbench run --case ";
-  EXPECT_THAT(o.out, AllOf(HasSubstr("segfaults_with_sinks is wrong without any fault, in 1 clean run"),
-                           HasSubstr(crash), HasSubstr("--kernel segfaults_with_sinks")));
+      "segfaults_with_seqused_q\n  reproduce: attnbench run --case ";
+  EXPECT_THAT(o.out, AllOf(HasSubstr("segfaults_with_seqused_q is wrong without any fault, in 1 clean run"),
+                           HasSubstr(crash), HasSubstr("--kernel segfaults_with_seqused_q")));
   EXPECT_EQ(o.out.find("signal 11"), o.out.rfind("signal 11"));
 }
 

@@ -65,8 +65,9 @@ KernelStatus one_key_short(const OpParams* p, const LaunchContext* c, KernelMess
   return short_one && a.window_left >= 0 ? drop_last_key(p, c, m) : good().launch(p, c, m);
 }
 
-KernelStatus segfaults_with_sinks(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
-  if (p->attention.features & kSinks) std::raise(SIGSEGV);
+template <uint64_t kFeatureBit>
+KernelStatus segfaults_with(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  if (p->attention.features & kFeatureBit) std::raise(SIGSEGV);
   return good().launch(p, c, m);
 }
 
@@ -282,7 +283,9 @@ std::vector<const Kernel*> table_with_faults() {
     kernels.push_back(
         wrapped("one_key_short", "fault: one key short of the longest, under a window", one_key_short));
     kernels.push_back(wrapped("segfaults_with_sinks", "fault: ends the process where there are sinks",
-                              segfaults_with_sinks));
+                              segfaults_with<kSinks>));
+    kernels.push_back(wrapped("segfaults_with_seqused_q", "fault: ends the process where seqused_q is given",
+                              segfaults_with<kSequsedQ>));
     kernels.push_back(
         wrapped("scale_0_1_percent", "fault: softmax_scale 0.1 % too large", scale_0_1_percent));
     kernels.push_back(wrapped("maximum_from_0", "fault: the running maximum starts at 0", maximum_from<0>));
