@@ -105,7 +105,7 @@ Tamper::Fault with_answers(std::function<void(const HostView&, reference::Proble
       });
 }
 
-Fault known(std::string name, std::string what, std::vector<std::string> cases,
+Fault known(const std::string& name, std::string what, std::vector<std::string> cases,
             std::vector<std::string> ignores) {
   const auto launch = with_output([name](const HostView& view, OutView& out) {
     const reference::Problem right = view.problem();

@@ -97,7 +97,7 @@ Tamper::Fault with_answers(std::function<void(const HostView&, reference::Proble
 /// The problem of the launch itself, for with_answers.
 inline void right_problem(const HostView&, reference::Problem&) {}
 /// A fault that is a known mistake (mistakes.h). Launches that cannot show it stay right.
-Fault known(std::string name, std::string what, std::vector<std::string> cases,
+Fault known(const std::string& name, std::string what, std::vector<std::string> cases,
             std::vector<std::string> ignores = {});
 /// Makes a problem of the right one in which rows see other keys: `move` changes lo and hi of the rows.
 std::function<void(const HostView&, reference::Problem&)> keys_moved(

@@ -31,7 +31,7 @@ constexpr const char* kParts =
 std::vector<float> ones(int64_t n) { return std::vector<float>(static_cast<std::size_t>(n), 1.0f); }
 
 /// The right launch; then its probabilities, (Hq, total_q, max_seqlen_k), are changed.
-Tamper::Fault with_probs(std::function<void(const AttentionParams&, std::vector<float>&)> change) {
+Tamper::Fault with_probs(const std::function<void(const AttentionParams&, std::vector<float>&)>& change) {
   return [change](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
     const AttentionParams& p = op.attention;

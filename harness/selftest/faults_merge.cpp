@@ -24,7 +24,7 @@ int64_t extent(const MergeStatesParams& p, int64_t state, int64_t token, int64_t
 }
 
 /// The right launch; then all rows are merged again by `rule`.
-Tamper::Fault with_merge_rule(RowAnswer (*rule)(const States& states, std::vector<double> logs)) {
+Tamper::Fault with_merge_rule(RowAnswer (*rule)(const States& states, std::vector<double>& logs)) {
   return [rule](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
     const MergeStatesParams& p = op.merge_states;
@@ -80,7 +80,7 @@ FaultClass merge_faults() {
       {{"lse_read_as_log2",
         "natural LSEs are taken as base 2, and the merged one is left in base 2",
         {kMerging},
-        with_merge_rule([](const States& states, std::vector<double> logs) {
+        with_merge_rule([](const States& states, std::vector<double>& logs) {
           for (double& l : logs) l *= std::log(2.0);
           RowAnswer m = merged(states, logs);
           m.lse /= std::log(2.0);
@@ -89,7 +89,7 @@ FaultClass merge_faults() {
        {"o_of_an_empty_state_used",
         "an empty state's O is multiplied by zero instead of left out",
         {kMerging},
-        with_merge_rule([](const States& states, std::vector<double> logs) {
+        with_merge_rule([](const States& states, std::vector<double>& logs) {
           RowAnswer m = merged(states, logs);
           for (const RowAnswer& s : states) {
             for (std::size_t c = 0; m.lse != -INFINITY && c < m.o.size(); ++c) m.o[c] += 0 * s.o[c];
@@ -122,19 +122,20 @@ FaultClass merge_faults() {
        {"empty_states_merge_to_nan",
         "exp(-inf - -inf) where all states are empty",
         {kMostlyEmpty},
-        with_merge_rule(
-            [](const States& states, std::vector<double> logs) { return merged_or(NAN, NAN, states, logs); }),
+        with_merge_rule([](const States& states, std::vector<double>& logs) {
+          return merged_or(NAN, NAN, states, logs);
+        }),
         {"empty_states"}},
        {"empty_merge_gets_lse_plus_infinity",
         "LSE of a row whose states are all empty is +inf",
         {kMostlyEmpty},
-        with_merge_rule([](const States& states, std::vector<double> logs) {
+        with_merge_rule([](const States& states, std::vector<double>& logs) {
           return merged_or(0, INFINITY, states, logs);
         })},
        {"states_averaged",
         "states are averaged, not weighted by their LSE",
         {kMerging},
-        with_merge_rule([](const States& states, std::vector<double> logs) {
+        with_merge_rule([](const States& states, std::vector<double>& logs) {
           const double lse = merged(states, logs).lse;
           for (double& l : logs) l = l == -INFINITY ? l : 0;
           return RowAnswer{merged(states, logs).o, lse};
@@ -142,7 +143,7 @@ FaultClass merge_faults() {
        {"lse_of_the_largest_state",
         "the merged LSE is the largest of the states'",
         {kMerging},
-        with_merge_rule([](const States& states, std::vector<double> logs) {
+        with_merge_rule([](const States& states, std::vector<double>& logs) {
           return RowAnswer{merged(states, logs).o, *std::max_element(logs.begin(), logs.end())};
         })}}};
 }

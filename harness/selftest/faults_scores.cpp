@@ -54,12 +54,14 @@ std::vector<std::vector<RowAnswer>> splits_of(const HostView& v) {
 }
 
 /// Each row is merged from its splits; `merge` gets their states, and their LSEs that it may change.
-Tamper::Fault with_splits(RowAnswer (*merge)(std::vector<RowAnswer> parts, std::vector<double> logs)) {
+Tamper::Fault with_splits(RowAnswer (*merge)(const std::vector<RowAnswer>& parts,
+                                             std::vector<double>& logs)) {
   return with_output([merge](const HostView& v, OutView& out) {
     const std::vector<HostRow> rows = v.rows();
     const std::vector<std::vector<RowAnswer>> parts = splits_of(v);
     for (std::size_t n = 0; n < rows.size(); ++n) {
-      if (!parts[n].empty()) set_row(out, rows[n], merge(parts[n], logs_of(parts[n])));
+      std::vector<double> logs = logs_of(parts[n]);
+      if (!logs.empty()) set_row(out, rows[n], merge(parts[n], logs));
     }
   });
 }
@@ -99,7 +101,7 @@ FaultClass split_faults() {
       {{"split_skipped",
         "the second split of 32 keys is left out",
         {kDecode},
-        with_splits([](std::vector<RowAnswer> parts, std::vector<double> logs) {
+        with_splits([](const std::vector<RowAnswer>& parts, std::vector<double>& logs) {
           if (logs.size() > 1) logs[1] = -INFINITY;
           return merged(parts, logs);
         })},
@@ -139,14 +141,14 @@ FaultClass split_faults() {
        {"more_splits_than_planned",
         "the last split has no room in the workspace and is lost",
         {kDecode},
-        with_splits([](std::vector<RowAnswer> parts, std::vector<double> logs) {
+        with_splits([](const std::vector<RowAnswer>& parts, std::vector<double>& logs) {
           if (logs.size() > 1) logs.back() = -INFINITY;
           return merged(parts, logs);
         })},
        {"splits_averaged",
         "splits are averaged, not weighted by their sums",
         {kDecode},
-        with_splits([](std::vector<RowAnswer> parts, std::vector<double> logs) {
+        with_splits([](const std::vector<RowAnswer>& parts, std::vector<double>& logs) {
           RowAnswer m = merged(parts, std::vector<double>(parts.size(), 0.0));
           m.lse = merged(parts, logs).lse;
           return m;
@@ -154,7 +156,7 @@ FaultClass split_faults() {
        {"maximum_not_rescaled",
         "the first split's sum is not rescaled to the final maximum",
         {kDecode},
-        with_splits([](std::vector<RowAnswer> parts, std::vector<double> logs) {
+        with_splits([](const std::vector<RowAnswer>& parts, std::vector<double>& logs) {
           if (logs.size() > 1) logs[0] += 0.25;  // maxima of two splits differ by about this much
           return merged(parts, logs);
         })}}};

@@ -207,7 +207,7 @@ Tamper::Fault with_gradients(const std::function<void(GradView&)>& change) {
   };
 }
 
-Tamper::Fault with_backward_rule(BackwardRule rule) {
+Tamper::Fault with_backward_rule(const BackwardRule& rule) {
   return [rule](Tamper& t, const OpParams& op) {
     const HostBackward host(t, op.attention_backward, rule);
     return with_gradients([&](GradView& view) { host.write(view); })(t, op);

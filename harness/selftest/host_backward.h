@@ -57,7 +57,7 @@ struct GradView {
 /// The right launch; then its gradients are changed.
 Tamper::Fault with_gradients(const std::function<void(GradView&)>& change);
 /// The right launch; then all gradients are computed again on the host by a rule.
-Tamper::Fault with_backward_rule(BackwardRule rule);
+Tamper::Fault with_backward_rule(const BackwardRule& rule);
 /// A launch of attention_backward with changed parameters.
 Tamper::Fault with_backward(const std::function<void(Tamper&, AttentionBackwardParams&)>& change);
 
