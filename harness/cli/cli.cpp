@@ -68,6 +68,7 @@ struct OtherOption {
   std::string_view names;   ///< separated by blanks
   std::string_view option;  ///< what does it; empty if no option does
   std::string_view mend;
+  std::string_view commands = {};  ///< that it holds for, separated by blanks; empty: all
 };
 constexpr OtherOption kOtherOptions[] = {
     {"-w --warmup --warmups --warm-up --warmup-iters --num-warmup --num-warmups --n-warmup --warmup-runs", "",
@@ -85,11 +86,12 @@ constexpr OtherOption kOtherOptions[] = {
      "CONFIG needs no option: attnbench COMMAND mine.yaml"},
     {"-l --list --list-cases --list-tests --collect-only --benchmark_list_tests", "",
      "attnbench list CONFIG lists the cases"},
-    {"--json --csv --md --markdown --junit --junitxml --xml --benchmark_format --output-format", "--resume",
-     "--format json,csv,md,junit chooses reports"},
-    {"--json --csv --md --markdown --junit --junitxml --xml", "--title",
-     "attnbench run, with the command of the run and --resume DIR --format csv,md,junit, writes those"},
-    {"--json --csv --md --markdown --benchmark_format --output-format", "--format",
+    {"--json --csv --md --markdown --junit --junitxml --xml", "--format",
+     "attnbench run, with the command of the run and --resume DIR --format csv,md,junit, writes those",
+     "report"},
+    {"--json --csv --md --markdown --junit --junitxml --xml --benchmark_format --output-format", "--format",
+     "--format json,csv,md,junit chooses reports", "run gate"},
+    {"--json --csv --md --markdown --junit --junitxml --xml --benchmark_format --output-format", "--format",
      "--format chooses the reports"},
     {"--output --output-dir --out-dir --outdir --output-file --save --save-to --benchmark_out -O", "--out",
      "--out PATH does that"},
@@ -125,8 +127,11 @@ std::string other_option(const CLI::App& command, const std::string& option) {
   };
   std::string others;
   for (const OtherOption& other : kOtherOptions) {
-    const std::vector<std::string> names = words(other.names);
+    const std::vector<std::string> names = words(other.names), commands = words(other.commands);
     if (std::find(names.begin(), names.end(), option) == names.end()) continue;
+    if (!commands.empty() &&
+        std::find(commands.begin(), commands.end(), command.get_name()) == commands.end())
+      continue;
     if (has(other.option)) return fmt::format("; {}", other.mend);
     if (others.empty()) others = elsewhere(command, std::string(other.option), "");
   }
