@@ -115,7 +115,7 @@ int64_t cpu_flush_bytes(int64_t cache_bytes, int64_t free_bytes) {
 }
 
 CpuRateSizes cpu_rate_sizes(int threads, int64_t cache_bytes, int64_t free_bytes) {
-  int64_t bytes = std::clamp(4 * cache_bytes, 128 * kMiB, 1024 * kMiB);
+  int64_t bytes = std::clamp(4 * cache_bytes, 128 * kMiB, std::max(1024 * kMiB, 2 * cache_bytes));
   bytes = std::min(bytes, free_bytes / 2) / 16 * 16;
   int product = 512;
   // Three matrices of each thread, and two that Eigen packs.
