@@ -33,15 +33,20 @@ if(ATTNBENCH_FUZZ)
   target_compile_options(attnbench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>")
 endif()
 
-# attnbench_folder(TARGET name LINK libraries... [COLD]): a static library of the .cpp files of this folder.
+# attnbench_folder(TARGET name LINK libraries... [DIR folder] [OPS prefix] [COLD]): a static library of the .cpp files of
+# this folder, and of the files harness/ops/<op>/<prefix>*.cpp.
 # COLD: its speed depends on files and people, not on arithmetic. It is compiled with -Og, which takes half
 # the time.
 function(attnbench_folder)
-  cmake_parse_arguments(arg "COLD" "TARGET;DIR" "LINK" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "TARGET;DIR;OPS" "LINK" ${ARGN})
   if(NOT arg_DIR)
     set(arg_DIR ${CMAKE_CURRENT_SOURCE_DIR})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${arg_DIR}/*.cpp)
+  set(patterns ${arg_DIR}/*.cpp)
+  if(arg_OPS)
+    list(APPEND patterns ${PROJECT_SOURCE_DIR}/harness/ops/*/${arg_OPS}*.cpp)
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   if(sources)
     add_library(${arg_TARGET} STATIC ${sources})
     target_link_libraries(${arg_TARGET} PUBLIC attnbench_options ${arg_LINK})

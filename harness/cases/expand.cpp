@@ -8,11 +8,11 @@
 #include "harness/cases/cost.h"
 #include "harness/cases/cover.h"
 #include "harness/cases/draws.h"
-#include "harness/cases/paths.h"
 #include "harness/cases/served.h"
 #include "harness/cases/value_tuples.h"
 #include "harness/config/keys.h"
 #include "harness/gigabytes.h"
+#include "harness/ops/case_ops.h"
 #include "harness/serving/trace_lines.h"
 
 namespace attnbench {
@@ -20,10 +20,6 @@ namespace {
 
 /// No machine addresses more memory: a case that needs more is a mistake in the file.
 constexpr double kAddressSpaceBytes = 0x1p46;
-/// Most channels of a row of V (kernels/contract/attention_params.h).
-constexpr int32_t kMaxDimV = 512;
-/// Most channels of a row of attention_backward.
-constexpr int32_t kMaxBackwardDim = 256;
 
 using Settings = std::vector<const Setting*>;
 
@@ -39,141 +35,20 @@ const Setting* last_of(const Settings& settings, std::string_view key) {
   throw ConfigError(place + ": error: " + message);
 }
 
-/// Checks the widths of K and V. place(key) is the place of a key in the file.
-template <class Place>
-void check_widths(const CaseParams& p, const Place& place) {
-  if (p.op == Op::kMergeStates) return;
-  if (p.op == Op::kKvAppend) return;  // check_append
-  const bool no_v = p.op == Op::kKvMove && p.v_is_k_view;
-  if (p.op == Op::kAttentionBackward && std::max(p.head_dim, p.dim_v()) > kMaxBackwardDim) {
-    fail(place(p.dim_v() > kMaxBackwardDim && p.head_dim_v != 0 ? "head_dim_v" : "head_dim"),
-         fmt::format("attention_backward has rows of up to {} channels; lower head_dim {} or head_dim_v {}",
-                     kMaxBackwardDim, p.head_dim, p.dim_v()));
-  }
-  if (!no_v && p.dim_v() > kMaxDimV) {
-    fail(place("head_dim"),
-         fmt::format("head_dim {} is past the widest values, {}; set head_dim_v", p.head_dim, kMaxDimV));
-  }
-  if (!no_v && p.v_is_k_view && p.dim_v() > p.head_dim) {
-    fail(place("v_is_k_view"),
-         fmt::format("values that are a view of the keys have no more than their {} channels, but head_dim_v "
-                     "is {}; lower head_dim_v or drop v_is_k_view",
-                     p.head_dim, p.dim_v()));
-  }
-  if (p.v_is_k_view && p.qv) {
-    fail(place("qv"), "one query is enough for values that are a part of the keys; drop qv or v_is_k_view");
-  }
-  if (p.v_is_k_view && p.type_of_k() == DType::kInt8) {
-    fail(place("v_is_k_view"),
-         "int8 keys have a descale per row and int8 values one per channel: one tensor cannot be both; drop "
-         "v_is_k_view, or take kv_dtype e4m3, e5m2 or same");
-  }
-}
-
-/// Checks that the types of q and KV go together.
-template <class Place>
-void check_types(const CaseParams& p, const Place& place) {
-  if (p.op != Op::kAttention) return;
-  if (p.qv && (p.q_dtype || p.kv_dtype != KvDType::kSame)) {
-    const char* key = p.q_dtype ? "q_dtype" : "kv_dtype";
-    fail(place(key),
-         fmt::format("qv and the values that it is multiplied with are in dtype; drop {} or qv", key));
-  }
-  if (p.q_dtype == DType::kE4m3 && p.kv_dtype != KvDType::kE4m3) {
-    fail(place("q_dtype"),
-         "queries in e4m3 are multiplied with keys in e4m3: write 'kv_dtype: e4m3' or drop q_dtype");
-  }
-  if (p.q_dtype == DType::kInt8 && p.type_of_k() != DType::kInt8) {
-    fail(place("q_dtype"),
-         "queries in int8 are multiplied with keys in int8: write 'kv_dtype: int8', or int8_k for values in "
-         "dtype, or drop q_dtype");
-  }
-}
-
-/// Checks that the case can have expired rows.
-template <class Place>
-void check_expired(const CaseParams& p, const Place& place) {
-  if (p.op != Op::kAttention || p.expired == Expired::kKept) return;
-  if (p.window_left < 0 && p.attention_chunk == 0) {
-    fail(place("expired"),
-         fmt::format(
-             "expired: {} is about rows left of a window or chunk, but neither bounds the left side; set "
-             "one such as 'window: \"100,0\"' or 'attention_chunk: 64', or drop expired",
-             expired_name(p.expired)));
-  }
-  if (p.expired == Expired::kFreed && p.kv != KvSource::kPaged) {
-    fail(place("expired"),
-         "expired: freed takes blocks from a sequence, which only paged KV has; set 'kv: paged', or write "
-         "'expired: nan'");
-  }
-}
-
 /// Checks keys against each other.
 void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
-  const auto place = [&](std::string_view key) {
+  const auto given = [&](std::string_view key) { return last_of(settings, key) != nullptr; };
+  const FailAt fail_at = [&](std::string_view key, const std::string& message) {
     const Setting* s = last_of(settings, key);
-    return s ? s->place : sweep.place;
+    fail(s ? s->place : sweep.place, message);
   };
-  if (p.op == Op::kKvAppend && last_of(settings, "kv") && p.kv != KvSource::kPaged) {
-    fail(place("kv"),
-         "kv_append writes through a slot mapping into a paged cache; write 'kv: paged' or drop the key");
-  }
-  if (p.op == Op::kKvMove && last_of(settings, "kv") && p.kv != KvSource::kPaged) {
-    fail(place("kv"), "kv_move moves what a paged cache holds; write 'kv: paged' or drop the key");
-  }
-  if (p.op == Op::kAttentionBackward && last_of(settings, "kv") && p.kv != KvSource::kPacked) {
-    fail(place("kv"),
-         "attention_backward takes packed keys, as training has them; write 'kv: packed' or drop the key");
-  }
-  if (p.rotary != Rotary::kNone) {
-    if (p.op != Op::kKvAppend && !p.append && !p.rotary_cached) {
-      fail(place("rotary"),
-           "rotary turns keys as they enter the cache, and queries with them; set 'append: in_call', or "
-           "'rotary_cached: true' for keys that turn when they are read, or drop rotary");
-    }
-    if (p.op != Op::kKvAppend && p.q_dtype) {
-      fail(place("q_dtype"),
-           "rotary turns queries in the case's dtype, not quantised ones; drop q_dtype or rotary");
-    }
-    if (p.rotary_width() % 2 != 0 || p.rotary_width() > p.head_dim) {
-      fail(place(p.rotary_dim > 0 ? "rotary_dim" : "head_dim"),
-           fmt::format(
-               "rotary turns pairs of channels: an even rotary_dim up to head_dim {} is required, given {}",
-               p.head_dim, p.rotary_width()));
-    }
-  }
-  check_widths(p, place);
-  check_types(p, place);
-  check_expired(p, place);
-  check_scales(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
-  check_append(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
-  check_masks(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
-  check_move(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
-  check_paths(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
-  for (std::size_t i = 0; i < p.seqs.size(); ++i) {
-    const SeqLen& s = p.seqs[i];
-    if (s.k >= s.q || p.op == Op::kMergeStates || p.op == Op::kKvMove) continue;
-    if (p.op == Op::kKvAppend || p.new_len(s) > s.k) {
-      fail(place("batch"),
-           fmt::format("sequence {} appends {} tokens to reach {} in all: the total (s) must be at least the "
-                       "new tokens (q)",
-                       i, s.q, s.k));
-    }
-    if (p.rotary != Rotary::kNone && p.rotary_q == RotaryQ::kDiagonal) {
-      fail(place("batch"), fmt::format("sequence {} has {} queries but {} keys: rotary needs a "
-                                       "position from 0 on for every query; set rotary_q",
-                                       i, s.q, s.k));
-    }
-    if (p.causal && !p.causal.top_left && !p.allow_short_kv) {
-      fail(place("batch"), fmt::format("sequence {} has {} query tokens but {} KV tokens: under mask causal "
-                                       "its first {} queries see no "
-                                       "key; if that is meant, set 'allow_short_kv: true'",
-                                       i, s.q, s.k, s.q - s.k));
-    }
-  }
+  check_rotary(p, fail_at);
+  case_ops(p.op).check(p, given, fail_at);
+  check_launch(p, fail_at);
+  check_lengths(p, fail_at);
   if (!(most_cost_of(p).device_bytes < kAddressSpaceBytes)) {
-    fail(place("batch"), fmt::format("this case needs {} of memory, more than any machine can address",
-                                     gigabytes(most_cost_of(p).device_bytes)));
+    fail_at("batch", fmt::format("this case needs {} of memory, more than any machine can address",
+                                 gigabytes(most_cost_of(p).device_bytes)));
   }
 }
 
@@ -184,13 +59,11 @@ void settle(CaseParams& p, const Settings& settings, const Sweep& sweep, uint64_
     const Setting* s = last_of(settings, key);
     return s ? s->place : sweep.place;
   };
-  const bool moves = p.op == Op::kKvMove;
-  const bool paged = (p.kv == KvSource::kPaged || p.op == Op::kKvAppend || moves) && p.op != Op::kMergeStates;
   if (p.window_drawn) draw_window(p, seed);
   if (!p.serving) {
-    const bool may_repeat = moves || (p.op == Op::kAttention && p.kv == KvSource::kPaged);
+    const bool may_repeat = p.paged() && !p.does().appends;
     if (may_repeat && p.page_layout == PageLayout::kRepeated) draw_repeated_blocks(p, seed);
-    if (paged && p.page_layout == PageLayout::kServed)
+    if (p.paged() && p.page_layout == PageLayout::kServed)
       fail(place("page_layout"),
            "served is the block table of a replay: it needs 'batch: {serving: {mix: ...}}'");
     return;

@@ -2,9 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
-#include <string_view>
 
 #include "harness/config/case_params.h"
 
@@ -27,25 +24,11 @@ constexpr int32_t dcp_global_pos(int32_t i, int32_t ranks, int32_t interleave, i
 int32_t merged_states(const CaseParams& params);
 
 /// Number of decodes at the front of the batch under `path: split_decode`. All later sequences have more
-/// queries, because check_paths refuses other orders.
+/// queries, because no other order is legal.
 std::size_t leading_decodes(const CaseParams& params);
 
 /// Blocks that a kv_move of blocks writes for a sequence of `k` keys: its own, and within a pool the last one
 /// twice.
 int32_t move_copies(const CaseParams& params, int32_t k);
-
-/// Checks pages, the path and a bad launch against the rest of the case: some combinations cannot be expressed
-/// by launches, or would compute something else. Calls `fail`, which must not return, with the key at fault
-/// and the reason.
-using FailAt = std::function<void(std::string_view key, const std::string& message)>;
-void check_paths(const CaseParams& params, const FailAt& fail);
-/// The same for rows that a launch writes to a cache.
-void check_append(const CaseParams& params, const FailAt& fail);
-/// The same for masks with gaps.
-void check_masks(const CaseParams& params, const FailAt& fail);
-/// The same for K and V with scales for blocks of channels.
-void check_scales(const CaseParams& params, const FailAt& fail);
-/// The same for kv_move.
-void check_move(const CaseParams& params, const FailAt& fail);
 
 }  // namespace attnbench

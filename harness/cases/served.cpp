@@ -24,8 +24,7 @@ void ServedSteps::settle(CaseParams& p, const std::string& place) {
   p.serving.reset();
   p.seqs = step.seqs;
   p.served = step.served;
-  const bool paged = p.kv == KvSource::kPaged || p.op == Op::kKvAppend || p.op == Op::kKvMove;
-  if (paged && p.op != Op::kMergeStates && p.page_layout == PageLayout::kServed) give_blocks(p, step.blocks);
+  if (p.paged() && p.page_layout == PageLayout::kServed) give_blocks(p, step.blocks);
 }
 
 }  // namespace attnbench

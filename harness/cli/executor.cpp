@@ -28,7 +28,7 @@ bool merges_for(const LoadedPlugin& merging, const std::string& plugin, const Pr
     const auto same = [&](const Kernel* k) {
       return std::string_view(k->name) == m->name && plugin_of(program, *k) == plugin;
     };
-    return m->op == Op::kMergeStates && std::any_of(program.kernels.begin(), program.kernels.end(), same);
+    return traits_of(m->op).merges && std::any_of(program.kernels.begin(), program.kernels.end(), same);
   });
 }
 

@@ -77,7 +77,7 @@ int export_case(const ExportOptions& o) {
       "  judge outputs: attnbench check {0} OUT{6}\n",
       o.out, item.id, expected.rows, expected.rows_total,
       expected.rows < expected.rows_total ? " (a sample; --full: all)" : "", types_text({options.numerics}),
-      item.params.op == Op::kAttention ? ".npy" : ".safetensors");
+      item.params.does().forward() ? ".npy" : ".safetensors");
   if (item.params.dtype == DType::kBf16)
     std::cout
         << "  NumPy has no bfloat16: import ml_dtypes (pip install ml_dtypes) before safetensors.numpy reads it\n";

@@ -10,8 +10,8 @@
 
 #include "harness/config/given_blocks.h"
 #include "harness/config/serving_spec.h"
+#include "harness/ops/op.h"
 #include "harness/values/values.h"
-#include "kernels/contract/kernel.h"
 
 namespace attnbench {
 
@@ -27,7 +27,7 @@ enum class Path { kOneCall, kCascade, kSplitDecode, kDcp };
 enum class Combine { kOneDevice, kAllGather, kAllToAll, kFused };
 /// ALiBi slopes: none, one per query head, or one per sequence and query head.
 enum class Alibi { kNone, kPerHead, kPerSequence };
-/// Masks with a bit for each query and key (harness/workload/custom_mask.h). kTree: the new tokens form a tree,
+/// Masks with a bit for each query and key (harness/ops/attention/tensors_custom_mask.h). kTree: the new tokens form a tree,
 /// each sees the older keys, its ancestors and itself. kItems: several items behind a common prefix, each sees
 /// the prefix and itself up to the diagonal. kBlocks: blocks of keys, drawn for blocks of queries.
 enum class CustomMask { kNone, kRandom, kTree, kItems, kBlocks };
@@ -64,7 +64,7 @@ enum class Move { kBlocks, kGather };
 /// First row of each sequence that kv_move gathers: 0, some multiple of block_size, or any row.
 enum class Starts { kNone, kBlocks, kAny };
 
-/// What a launch contradicts, so that the kernel must refuse it (harness/workload/bad_launch.h).
+/// What a launch contradicts, so that the kernel must refuse it (harness/tensors/bad_launch.h).
 enum class BadLaunch {
   kNone,
   kFeature,
@@ -268,6 +268,9 @@ struct CaseParams {
   /// Values of q, K and V from a file; null: they are drawn by `data`.
   std::shared_ptr<const CapturedTensors> captured;
 
+  OpTraits does() const { return traits_of(op); }
+  /// Whether K and V lie in pages.
+  bool paged() const { return does().copies() || (!does().merges && kv == KvSource::kPaged); }
   DType type_of_q() const { return q_dtype.value_or(dtype); }
   DType type_of_k() const {
     switch (kv_dtype) {
@@ -296,37 +299,37 @@ struct CaseParams {
   DType type_of_out() const { return e4m3_out ? DType::kE4m3 : dtype; }
   /// Type in which new rows of K or V come.
   DType type_of_new(bool is_v) const {
-    return op == Op::kKvAppend || (append && !new_as_stored) ? dtype : type_of_kv(is_v);
+    return does().appends || (append && !new_as_stored) ? dtype : type_of_kv(is_v);
   }
   /// Whether a launch rounds new rows of K or V to the type of a quantised cache.
   bool rounds_new(bool is_v) const {
-    return (op == Op::kKvAppend || append) && type_of_new(is_v) != type_of_kv(is_v);
+    return (does().appends || append) && type_of_new(is_v) != type_of_kv(is_v);
   }
   /// Whether kv_append quantises new rows of K or V, and whether it computes their scales.
-  bool quantises(bool is_v) const { return op == Op::kKvAppend && rounds_new(is_v); }
+  bool quantises(bool is_v) const { return does().appends && rounds_new(is_v); }
   bool computes_scales(bool is_v) const {
     return quantises(is_v) && (scales == Scales::kPerToken || (scales == Scales::kPerTokenK && !is_v));
   }
   /// GPUs that the case is spread over.
   int32_t devices() const {
-    const bool apart = op == Op::kAttention && path == Path::kDcp && dcp_combine != Combine::kOneDevice;
+    const bool apart = does().forward() && path == Path::kDcp && dcp_combine != Combine::kOneDevice;
     return apart ? dcp_ranks : 1;
   }
   int32_t dim_v() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   int32_t dim_of_kv(bool is_v) const { return is_v ? dim_v() : head_dim; }
   /// What shares a descale of K or V. V that lies in a row with K has K's.
   DescalesPer descales_of(bool is_v) const {
-    if (op == Op::kKvMove) return DescalesPer::kTensor;
+    if (does().moves) return DescalesPer::kTensor;
     return is_v && !v_is_k_view && !one_row ? v_descales : k_descales;
   }
   DType type_of_partial() const { return partial_fp32 ? DType::kFp32 : dtype; }
 
   /// Tokens that a launch writes to the cache: the last ones of the sequence.
   int32_t new_len(const SeqLen& s) const {
-    if (op == Op::kKvAppend) return s.q;
+    if (does().appends) return s.q;
     return !append ? 0 : new_tokens == 0 ? s.q : new_tokens < s.k ? new_tokens : s.k;
   }
-  bool gathers() const { return op == Op::kKvMove && move == Move::kGather; }
+  bool gathers() const { return does().moves && move == Move::kGather; }
   /// First row of sequence b that kv_move gathers: a share of its rows that depends on b alone, so that costs
   /// are exact.
   int32_t start_of(std::size_t b) const {

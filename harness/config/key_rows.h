@@ -17,13 +17,13 @@ using Rows = std::vector<SweepKey>;
 
 inline constexpr uint64_t kNothing = 0;  ///< no feature
 
-inline bool is_attention(P p) { return p.op == Op::kAttention; }
-inline bool is_append(P p) { return p.op == Op::kKvAppend; }
-inline bool is_merge(P p) { return p.op == Op::kMergeStates; }
-inline bool is_backward(P p) { return p.op == Op::kAttentionBackward; }
-inline bool is_move(P p) { return p.op == Op::kKvMove; }
+inline bool is_attention(P p) { return p.does().forward(); }
+inline bool is_append(P p) { return p.does().appends; }
+inline bool is_merge(P p) { return p.does().merges; }
+inline bool is_backward(P p) { return p.does().gradients; }
+inline bool is_move(P p) { return p.does().moves; }
 /// Attention or its gradients.
-inline bool attends(P p) { return is_attention(p) || is_backward(p); }
+inline bool attends(P p) { return p.does().attends; }
 inline bool has_kv(P p) { return !is_merge(p); }
 /// Whether a launch writes an LSE.
 inline bool has_lse(P p) { return is_attention(p) || is_merge(p); }
@@ -56,7 +56,7 @@ Rows score_keys();
 Rows call_keys();
 // key_rows_append.cpp
 Rows append_keys();
-// key_rows_move.cpp
+// harness/ops/kv_move/keys.cpp
 Rows move_keys();
 
 }  // namespace attnbench::key_rows

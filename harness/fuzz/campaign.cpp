@@ -78,7 +78,7 @@ class Campaign {
       result_.kernels.emplace_back();
       result_.kernels.back().kernel = k;
       generators_.emplace_back(k->op, random_.next(), options.size);
-      const std::size_t share = k->op == Op::kAttention ? kAttentionShare : 1;
+      const std::size_t share = traits_of(k->op).forward() ? kAttentionShare : 1;
       turns_.insert(turns_.end(), share, generators_.size() - 1);
     }
   }

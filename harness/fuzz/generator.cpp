@@ -137,7 +137,7 @@ FuzzCase Generator::draw() {
   FuzzCase drawn;
   Draft& draft = drawn.draft;
   draft.seed = 1 + random_.below(1000);
-  if (op_ != Op::kAttention) draft.values["op"] = op_name(op_);
+  if (op_ != CaseParams{}.op) draft.values["op"] = op_name(op_);
   const double boldness = kBoldness[random_.below(std::size(kBoldness))];
   std::string window = "none";
   for (const Menu& menu : menus_) {
@@ -162,7 +162,7 @@ FuzzCase Generator::draw() {
 
 /// Makes keys agree with each other where random values rarely would.
 void Generator::complete(Draft& draft) {
-  if (op_ == Op::kKvAppend || is(draft, "append", "in_call")) {
+  if (traits_of(op_).appends || is(draft, "append", "in_call")) {
     for (SeqLen& s : draft.seqs) s.q = std::min(s.q, s.k);
   }
   if (is(draft, "path", "cascade")) draft.values["page_layout"] = "shared_prefix";

@@ -222,7 +222,7 @@ class CapturedReader {
   void check_case(const Case& c) const {
     const CaseParams& p = c.params;
     const bool shapes =
-        p.op == Op::kAttention && p.seqs == seqs_ && p.num_heads_q == parts_.q.heads &&
+        p.does().forward() && p.seqs == seqs_ && p.num_heads_q == parts_.q.heads &&
         p.num_heads_kv == parts_.k.heads && p.head_dim == parts_.q.dim && p.head_dim == parts_.k.dim &&
         (p.v_is_k_view ? !file_.has("v") : p.dim_v() == parts_.v.dim) && p.dtype == parts_.dtype &&
         (p.kv == KvSource::kPaged) == paged_ && (p.kv == KvSource::kPacked) != paged_ &&

@@ -89,7 +89,7 @@ Metadata metadata_of(const Case& c, const OpParams& op, const CaseFileOptions& o
                           p.out_lse_token_major ? "(total_q, Hq)" : "(Hq, total_q)")},
   };
   for (const DeclaredNumber& n : kDeclaredNumbers) m[n.key] = number_text(o.numerics.*n.field);
-  if (p.op == Op::kAttentionBackward) {
+  if (p.does().gradients) {
     add_scalars(p, op.attention_backward, m);
   } else {
     add_attention_scalars(p, op.attention, m);
@@ -191,7 +191,7 @@ Numerics usual_numerics(const CaseParams& p) { return {p.dtype, DType::kFp32, 0x
 
 std::string why_not_exported(const Case& c, const CaseFileOptions& options) {
   const CaseParams& p = c.params;
-  if (p.op != Op::kAttention && p.op != Op::kAttentionBackward)
+  if (!p.does().attends)
     return fmt::format("its op is {}; attention or attention_backward is required", op_name(p.op));
   if (p.expect_refused) return "it expects a refusal, and no outputs";
   if (p.captured && options.zeros) return "its padding is what was captured: drop --padding zeros";

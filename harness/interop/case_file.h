@@ -7,7 +7,7 @@
 
 #include "harness/interop/case_tensors.h"
 #include "harness/judge/expected.h"
-#include "harness/workload/workload.h"
+#include "harness/tensors/workload.h"
 
 namespace attnbench {
 

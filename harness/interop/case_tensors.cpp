@@ -197,7 +197,7 @@ Element element_for(DType t) {
 std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {
   const CaseParams& p = workload.item().params;
   std::vector<TensorView> tensors =
-      p.op == Op::kAttentionBackward ? backward_inputs(workload) : attention_inputs(workload);
+      p.does().gradients ? backward_inputs(workload) : attention_inputs(workload);
   for (const TensorView& t : tensors) {
     if (zeros) zero_poison(t, p.kv_dtype == KvDType::kDsMla && t.name == "k");
   }
@@ -225,7 +225,7 @@ FileRows file_rows(const Workload& workload) {
 
 std::vector<OutputTensor> output_tensors(Workload& workload) {
   const CaseParams& p = workload.item().params;
-  if (p.op == Op::kAttentionBackward) {
+  if (p.does().gradients) {
     const AttentionBackwardParams g = workload.params().attention_backward;
     std::vector<OutputTensor> outputs = {{"dq", g.dtype, {g.total_q, g.num_heads_q, g.head_dim}, g.dq},
                                          {"dk", g.dtype, {g.total_k, g.num_heads_kv, g.head_dim}, g.dk},

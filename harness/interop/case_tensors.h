@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "harness/interop/safetensors.h"
-#include "harness/workload/workload.h"
+#include "harness/tensors/workload.h"
 
 namespace attnbench {
 

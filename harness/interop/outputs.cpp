@@ -136,10 +136,10 @@ Verdict judge_outputs(const OutputFiles& files, Workload& workload, const Numeri
   }
   HostOutputs host = workload.download_outputs();
   host.unused_written.clear();  // a file has numbers in all rows
-  host.no_lse = item.params.op == Op::kAttention && given.count("lse") == 0;
+  host.no_lse = item.params.does().forward() && given.count("lse") == 0;
   if (files.plus_inf) host.flip_infinities();
   Verdict v = verify(workload, host, numerics, mode);
-  if (!v.pass && item.params.op == Op::kAttention) v.clues = clues_of({item, host, numerics, v.rows_seed});
+  if (!v.pass && item.params.does().forward()) v.clues = clues_of({item, host, numerics, v.rows_seed});
   v.declared = {numerics, host.no_lse ? uint32_t{kNoLse} : 0};
   return v;
 }

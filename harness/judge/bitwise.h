@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/cases/case.h"
-#include "harness/workload/workload.h"
+#include "harness/tensors/workload.h"
 
 namespace attnbench {
 
@@ -23,11 +23,6 @@ HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, c
 /// The first element of O, LSE or probabilities, or of the gradients, whose bits differ, in words; nullopt if all
 /// are equal.
 std::optional<std::string> first_difference(const Case& c, const HostOutputs& a, const HostOutputs& b);
-
-/// The first gradient of attention_backward that is not `factor`, 0 or a power of two, times that of `base`, up to its
-/// last digit, in words; nullopt if all are.
-std::optional<std::string> first_not_scaled(const Case& c, const HostOutputs& base, const HostOutputs& scaled,
-                                            float factor);
 
 /// Merges two states of disjoint sets of keys in double: O = sum of w_i O_i with w_i = exp(LSE_i - LSE),
 /// rounded to the case's dtype. Sets extra_variance for the roundings of the O_i.

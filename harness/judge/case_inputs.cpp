@@ -5,8 +5,8 @@
 
 #include "harness/config/captured.h"
 #include "harness/judge/interval.h"
+#include "harness/tensors/descales.h"
 #include "harness/values/values.h"
-#include "harness/workload/descales.h"
 
 namespace attnbench {
 namespace {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "harness/judge/appended_rows.h"
+#include "harness/ops/kv_append/judge_rows.h"
 #include "reference/backward.h"
 
 namespace attnbench {

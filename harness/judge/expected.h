@@ -26,6 +26,9 @@ struct ExpectedOutputs {
   int64_t rows = 0, rows_total = 0;  ///< as in a verdict
 };
 
+/// An output of this shape of which nothing is compared.
+ExpectedOutput not_compared(const char* name, std::vector<int64_t> shape);
+
 /// Computes the rows that `mode` compares of a case of attention or attention_backward; it must not be kOff.
 /// num_threads 0: all.
 ExpectedOutputs expected_outputs(const Case& c, const Numerics& numerics, CheckMode mode,

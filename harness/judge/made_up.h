@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "harness/judge/error_model.h"
-#include "harness/workload/workload.h"
+#include "harness/tensors/workload.h"
 
 namespace attnbench {
 

@@ -15,7 +15,7 @@
 #include "harness/cases/cost.h"
 #include "harness/judge/case_inputs.h"
 #include "harness/judge/misread.h"
-#include "harness/workload/descales.h"
+#include "harness/tensors/descales.h"
 
 namespace attnbench {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "harness/cases/case.h"
 #include "harness/judge/error_model.h"
-#include "harness/workload/workload.h"
+#include "harness/tensors/workload.h"
 #include "reference/reference.h"
 
 namespace attnbench {

@@ -17,7 +17,7 @@
 #include "harness/cases/seen_keys.h"
 #include "harness/cases/visible_keys.h"
 #include "harness/error.h"
-#include "harness/workload/plan.h"
+#include "harness/tensors/plan.h"
 
 namespace attnbench {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "harness/workload/descales.h"
+#include "harness/tensors/descales.h"
 
 namespace attnbench {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "harness/facts/verdict.h"
-#include "harness/workload/workload.h"
+#include "harness/tensors/workload.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {

@@ -14,7 +14,7 @@
 #include "harness/gigabytes.h"
 #include "harness/launch/merge_variance.h"
 #include "harness/launch/numerics_bounds.h"
-#include "harness/workload/plan.h"
+#include "harness/tensors/plan.h"
 
 namespace attnbench {
 namespace {
@@ -61,7 +61,7 @@ namespace {
 std::string alternatives(const Kernel& kernel, std::string_view text) {
   constexpr std::pair<const char*, uint64_t> kKeys[] = {{"dtype", kBf16 | kFp16 | kFp32},
                                                         {"kv", kPackedKv | kPagedKv | kContiguousKv}};
-  if (kernel.op != Op::kAttention) return "";
+  if (!traits_of(kernel.op).forward()) return "";
   for (const auto& [key, values] : kKeys) {
     std::vector<const char*> taken;
     bool refused = false;
@@ -86,20 +86,6 @@ std::optional<SkipReason> refused(const Kernel& kernel, const Device& device, co
   return SkipReason{message.text + alternatives(kernel, message.text)};
 }
 
-OpParams op_of(const AttentionParams& attention) {
-  OpParams op{};
-  op.op = Op::kAttention;
-  op.attention = attention;
-  return op;
-}
-
-OpParams op_of(const MergeStatesParams& merge) {
-  OpParams op{};
-  op.op = Op::kMergeStates;
-  op.merge_states = merge;
-  return op;
-}
-
 /// The kernel that merges the states of `kernel`: the one with its name, else the first that takes them, else
 /// null.
 const Kernel* merge_kernel(const Kernel& kernel, KernelTable table, const Device& device,
@@ -121,7 +107,7 @@ Numerics declared(const Kernel& kernel, const OpParams& params) {
   return n;
 }
 
-bool is_one_call(const CaseParams& p) { return p.op != Op::kAttention || p.path == Path::kOneCall; }
+bool is_one_call(const CaseParams& p) { return !p.does().forward() || p.path == Path::kOneCall; }
 
 }  // namespace
 
@@ -141,12 +127,12 @@ std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Devic
                                   kernel.name, path_name(item.params.path))};
   }
   for (const Part& part : parts_of(item.params, whole.attention, 0)) {
-    if (const auto why = refused(kernel, device, op_of(part.params)))
+    if (const auto why = refused(kernel, device, op_params(part.params)))
       return SkipReason{fmt::format("{} ({} of path {})", why->text, part.name, path_name(item.params.path))};
   }
   if (item.params.devices() > 1) return no_ranks(device, item.params);
   const int32_t states = merged_states(item.params);
-  if (states > 0 && !merge_kernel(kernel, table, device, op_of(merge_of(whole.attention, states, 0)))) {
+  if (states > 0 && !merge_kernel(kernel, table, device, op_params(merge_of(whole.attention, states, 0)))) {
     return SkipReason{fmt::format("path {}: no merge_states kernel of {} takes its {} states",
                                   path_name(item.params.path), device.info().name, states)};
   }
@@ -155,7 +141,7 @@ std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Devic
 
 LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant) {
   variant.finite_padding = (kernel.flags & kFinitePadding) != 0;
-  if (kernel.op == Op::kAttentionBackward)
+  if (traits_of(kernel.op).gradients)
     variant.forward = select_kernels(builtin_kernels(), Op::kAttention, kernel.device, {}).at(0);
   return variant;
 }
@@ -170,7 +156,7 @@ Launcher::Launcher(const Kernel& kernel, KernelTable table, Device& device, cons
   } else {
     add_parts(table, workload);
   }
-  if (has_numerics(params_.op)) numerics_ = like ? like->numerics_ : declared(kernel, params_);
+  if (!traits_of(params_.op).copies()) numerics_ = like ? like->numerics_ : declared(kernel, params_);
   if (!partial_out_.data()) return;
   const bool known = like && like->partial_out_.data();
   merge_numerics_ = known ? like->merge_numerics_ : declared(*steps_.back().kernel, steps_.back().params);
@@ -234,7 +220,7 @@ void Launcher::add_ranks(const Workload& workload) {
     a.cu_seqlens_q = keep("cu_seqlens_q of a part", part.cu_seqlens_q, device);
     exchange_->set_pointers(r, a);
     team->streams[i]->make_current();
-    add_step(*kernel_, op_of(a), device);
+    add_step(*kernel_, op_params(a), device);
   }
   team->streams[0]->make_current();
 }
@@ -265,14 +251,14 @@ void Launcher::add_parts(KernelTable table, const Workload& workload) {
       a.out = partial_out_.as<char>() + part.state * state_bytes;
       a.lse = partial_lse_.as<float>() + part.state * merge.lse_stride_state;
     }
-    add_step(*kernel_, op_of(a), *device_);
+    add_step(*kernel_, op_params(a), *device_);
   }
   if (states == 0) return;
   merge.partial_out = partial_out_.data();
   merge.partial_lse = partial_lse_.as<float>();
-  const Kernel* merger = merge_kernel(*kernel_, table, *device_, op_of(merge));
+  const Kernel* merger = merge_kernel(*kernel_, table, *device_, op_params(merge));
   if (!merger) throw KernelError(fmt::format("{}: no kernel merges its {} states", kernel_->name, states));
-  add_step(*merger, op_of(merge), *device_);
+  add_step(*merger, op_params(merge), *device_);
 }
 
 std::size_t Launcher::workspace_bytes() const {

@@ -9,7 +9,7 @@
 #include "harness/launch/guarded_call.h"
 #include "harness/launch/parts.h"
 #include "harness/launch/rank_exchange.h"
-#include "harness/workload/workload.h"
+#include "harness/tensors/workload.h"
 #include "kernels/registry.h"
 
 namespace attnbench {

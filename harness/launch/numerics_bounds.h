@@ -12,7 +12,4 @@ namespace attnbench {
 /// none. Coarser arithmetic than these bounds exists in no hardware or kernel known here.
 std::optional<std::string> out_of_bounds(const Numerics& numerics);
 
-/// Whether outputs of the op are judged by declared numerics; those of kv_append and kv_move follow bit by bit.
-constexpr bool has_numerics(Op op) { return op != Op::kKvAppend && op != Op::kKvMove; }
-
 }  // namespace attnbench

@@ -114,10 +114,9 @@ std::string missing_in(const Kernel& k) {
   if (!is_op(k.op)) return fmt::format("has op {}, which is none", static_cast<int32_t>(k.op));
   if (!is_device(k.device))
     return fmt::format("has device {}, which is none", static_cast<int32_t>(k.device));
-  if (k.op != Op::kAttention && (k.flags & (kReturnsOutputs | kNoLse | kInfEmptyLse)) != 0)
+  if (!traits_of(k.op).forward() && (k.flags & (kReturnsOutputs | kNoLse | kInfEmptyLse)) != 0)
     return "has a flag that only kernels of attention may have: kReturnsOutputs, kNoLse or kInfEmptyLse";
-  if (k.op != Op::kAttention && k.op != Op::kAttentionBackward &&
-      (k.flags & (kFinitePadding | kHostLengths)) != 0)
+  if (!traits_of(k.op).attends && (k.flags & (kFinitePadding | kHostLengths)) != 0)
     return "has a flag that only kernels of attention and attention_backward may have: kFinitePadding or "
            "kHostLengths";
   if (k.features == 0) return "has no features: no case could be given to it";

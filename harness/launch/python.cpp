@@ -42,7 +42,7 @@ std::size_t g_num_numerics = 0;
 using NumericsFunction = Numerics (*)(const OpParams*);
 
 Numerics numerics_of(Numerics n, const OpParams& op) {
-  if (op.op == Op::kAttentionBackward) {
+  if (traits_of(op.op).gradients) {
     for (DType* t : {&n.p_type, &n.head_grad_type})
       if (*t == kTypeOfV) *t = op.attention_backward.dtype;
     return n;

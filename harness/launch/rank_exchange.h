@@ -16,7 +16,7 @@
 #include "harness/facts/skip_reason.h"
 #include "harness/launch/merge_variance.h"
 #include "harness/launch/rank_words.h"
-#include "harness/workload/guarded_buffer.h"
+#include "harness/tensors/guarded_buffer.h"
 
 namespace attnbench {
 

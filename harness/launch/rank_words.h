@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "harness/device/ranks.h"
-#include "harness/workload/guarded_buffer.h"
+#include "harness/tensors/guarded_buffer.h"
 
 namespace attnbench {
 

@@ -1,7 +1,7 @@
 #include "harness/launch/refused_launch.h"
 
 #include "harness/launch/guarded_call.h"
-#include "harness/workload/bad_launch.h"
+#include "harness/ops/tensors_ops.h"
 
 namespace attnbench {
 namespace {
@@ -20,14 +20,14 @@ LaunchAnswer answer(const Kernel& kernel, const char* step, const Call& call) {
 
 LaunchAnswer ask_supports(const Kernel& kernel, const Device& device, const Case& item) {
   OpParams params = Workload::shape_params(item);
-  spoil(item.params.bad_launch, params);
+  tensors_ops(params.op).spoil(item.params.bad_launch, params);
   const LaunchContext context = device.launch_context();
   return answer(kernel, "supports", [&](KernelMessage* m) { return kernel.supports(&params, &context, m); });
 }
 
 LaunchAnswer offer_launch(const Kernel& kernel, Device& device, const Workload& workload) {
   OpParams params = workload.params();
-  spoil(workload.item().params.bad_launch, params);
+  tensors_ops(params.op).spoil(workload.item().params.bad_launch, params);
   LaunchContext context = device.launch_context();
   GuardedBuffer workspace;
   if (kernel.workspace_bytes) {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/workload/workload.h"
+#include "harness/tensors/workload.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {

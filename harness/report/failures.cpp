@@ -334,7 +334,7 @@ std::vector<std::string> failure_patterns(std::span<const Record> records) {
   for (const std::string& kernel : kernels) {
     std::vector<Record> judged;
     for (const Record& r : records) {
-      if (r.kernel == kernel && r.item.params.op == Op::kAttention &&
+      if (r.kernel == kernel && r.item.params.does().forward() &&
           (r.status == Status::kFail || (r.status == Status::kPass && cost_of(r.item.params).pairs > 0)))
         judged.push_back(r);  // without a key in sight a case is right by whatever code
     }

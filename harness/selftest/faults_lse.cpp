@@ -29,8 +29,8 @@ constexpr const char* kBoth = "{" LSE_MERGE ", states: 3, empty_states: 0.4, emp
 /// A launch that lacks a feature bit: what the bit requests is ignored.
 Tamper::Fault without(Feature bit) {
   return with_op([bit](Tamper&, OpParams& op) {
-    if (op.op == Op::kAttention) op.attention.features &= ~uint64_t{bit};
-    if (op.op == Op::kMergeStates) op.merge_states.features &= ~uint64_t{bit};
+    if (traits_of(op.op).forward()) op.attention.features &= ~uint64_t{bit};
+    if (traits_of(op.op).merges) op.merge_states.features &= ~uint64_t{bit};
   });
 }
 

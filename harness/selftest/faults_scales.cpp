@@ -149,7 +149,7 @@ std::vector<Fault> shared_scales() {
 /// Gives a launch of attention or merge_states another scale of O.
 Tamper::Fault with_out_scale(float (*to)(float scale)) {
   return with_op([to](Tamper& t, OpParams& op) {
-    const float*& scale = op.op == Op::kMergeStates ? op.merge_states.out_scale : op.attention.out_scale;
+    const float*& scale = traits_of(op.op).merges ? op.merge_states.out_scale : op.attention.out_scale;
     scale = t.put(std::vector<float>{to(t.read<float>(scale, 1).front())});
   });
 }

@@ -10,9 +10,10 @@
 #include <utility>
 
 #include "harness/launch/last_words.h"
+#include "harness/ops/attention_backward/faults_host.h"
+#include "harness/ops/tensors_ops.h"
 #include "harness/results/text.h"
 #include "harness/selftest/fault.h"
-#include "harness/selftest/host_backward.h"
 #include "harness/session/session.h"
 
 namespace attnbench {
@@ -32,7 +33,7 @@ Case case_of(const std::string& yaml, uint64_t seed) {
 std::string in_type_of(const Kernel& kernel, const std::string& yaml) {
   constexpr std::string_view kWritten = " dtype: bf16";
   const std::size_t at = yaml.find(kWritten);
-  if (kernel.op != Op::kAttention || (kernel.features & kBf16) || at == std::string::npos) return yaml;
+  if ((kernel.features & kBf16) || at == std::string::npos) return yaml;
   if (yaml.find("fp8_ds_mla") != std::string::npos) return yaml;  // these rows hold bf16
   const char* type = (kernel.features & kFp16) ? " dtype: fp16" : " dtype: fp32";
   return std::string(yaml).replace(at, kWritten.size(), type);
@@ -91,62 +92,11 @@ constexpr uint64_t kBeyondHost = kAppend | kE4m3Q | kInt8Q | kInt8K | kInt8V | k
                                  kDropout | kLseBase2 | kLseTokenMajor | kVChannelScales | kAppendQuantised |
                                  kE4m3Out | kRotaryCached | kBlockScales;
 
-/// A piece of memory that a launch writes, as numbers of one type.
-struct Written {
-  void* at;
-  int64_t elements;
-  DType type;
-
-  int64_t bytes() const { return elements * static_cast<int64_t>(dtype_size(type)); }
-};
-
-std::vector<Written> written_by(const OpParams& op) {
-  std::vector<Written> out;
-  if (op.op == Op::kKvAppend) {
-    const KvAppendParams& p = op.kv_append;
-    out = {{p.k_cache, p.num_blocks * p.k_stride_block, p.dtype_k},
-           {p.v_cache, p.num_blocks * p.v_stride_block, p.dtype_v}};
-    if (p.features & kOneRow) out.erase(out.begin());  // V begins the rows of both
-    if (p.features & kQueryOut)
-      out.push_back({p.query_out, p.num_tokens * p.query_out_stride_token, p.dtype_query_out});
-    for (const ScaleParams* s : {&p.k_scale, &p.v_scale}) {
-      if (s->computed) out.push_back({s->computed, p.num_blocks * s->stride_block, DType::kFp32});
-    }
-  } else if (op.op == Op::kKvMove) {
-    const KvMoveParams& p = op.kv_move;
-    const bool gather = (p.features & kGather) != 0;
-    const auto elements = [&](int64_t block, int64_t token) {
-      return gather ? p.total_k * token : p.num_blocks_dst * block;
-    };
-    out = {{p.k_dst, elements(p.k_dst_stride_block, p.k_dst_stride_token), gather ? p.dtype_out : p.dtype_k}};
-    if (!(p.features & kVIsK))
-      out.push_back(
-          {p.v_dst, elements(p.v_dst_stride_block, p.v_dst_stride_token), gather ? p.dtype_out : p.dtype_v});
-  } else if (op.op == Op::kMergeStates) {
-    const MergeStatesParams& p = op.merge_states;
-    out = {{p.out, p.num_rows * p.out_stride_token, p.dtype_out}};
-  } else if (op.op == Op::kAttentionBackward) {
-    const AttentionBackwardParams& p = op.attention_backward;
-    out = {{p.dq, p.total_q * p.dq_stride_token, p.dtype},
-           {p.dk, p.total_k * p.dk_stride_token, p.dtype},
-           {p.dv, p.total_k * p.dv_stride_token, p.dtype}};
-    if (p.dsinks) out.push_back({p.dsinks, p.num_heads_q, DType::kFp32});
-  } else {
-    const AttentionParams& p = op.attention;
-    out = {{p.out, p.total_q * p.out_stride_token, p.dtype_out}};
-    if (p.features & kAppend) {
-      out.push_back({p.k_cache, p.num_blocks * p.k_stride_block, p.dtype_k});
-      out.push_back({p.v_cache, p.num_blocks * p.v_stride_block, p.dtype_v});
-    }
-  }
-  return out;
-}
-
 /// Compares a fault's outputs with the right kernel's. Copies have no rounding error, so for kv_append and kv_move
 /// twice_naive requires equal bits.
 KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<KernelStatus()>& wrong,
                            Seen& seen) {
-  const std::vector<Written> outputs = written_by(op);
+  const std::vector<Written> outputs = tensors_ops(op.op).written(op);
   const auto read = [&] {
     std::vector<std::vector<unsigned char>> all;
     for (const Written& w : outputs) all.push_back(t.read<unsigned char>(w.at, w.bytes()));
@@ -159,18 +109,15 @@ KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<Ke
   const KernelStatus status = wrong();
   const auto got = read();
   bool all_close = true;
-  const bool copies = op.op == Op::kKvAppend || op.op == Op::kKvMove;
-  const bool all = copies || op.op == Op::kAttentionBackward;
-  const std::size_t judged = all ? outputs.size() : 1;  // other ops: O alone
-  for (std::size_t i = 0; i < judged; ++i) {
-    for (int64_t e = 0; e < outputs[i].elements; ++e) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (int64_t e = 0; outputs[i].judged_by_thumb && e < outputs[i].elements; ++e) {
       const double a = static_cast<double>(load_float(outputs[i].type, got[i].data(), e));
       const double b = static_cast<double>(load_float(outputs[i].type, right[i].data(), e));
       all_close = all_close && (close(a, b) || (std::isnan(a) && std::isnan(b)));
     }
   }
   seen.allclose = all_close;
-  if (copies) seen.twice_naive = got == right;
+  if (traits_of(op.op).copies()) seen.twice_naive = got == right;
   return status;
 }
 
@@ -183,20 +130,8 @@ std::vector<std::vector<std::vector<unsigned char>>> bits_of_launches(const Case
   const Kernel& changed = tamper.armed([&](Tamper& t, const OpParams& op) {
     const KernelStatus status = launch(t, op);
     bits.emplace_back();
-    std::vector<Written> outputs = written_by(op);
-    if (op.op == Op::kAttention) {
-      const AttentionParams& p = op.attention;
-      outputs.push_back({p.lse, lse_elements(p), DType::kFp32});
-      if (p.features & kProbs)
-        outputs.push_back({p.probs, p.num_heads_q * p.probs_stride_head, DType::kFp32});
-    } else if (op.op == Op::kMergeStates) {
-      const MergeStatesParams& p = op.merge_states;
-      const bool token_major = (p.features & kLseTokenMajor) != 0;
-      outputs.push_back(
-          {p.out_lse, token_major ? p.num_rows * p.out_lse_stride_token : p.num_heads * p.out_lse_stride_head,
-           DType::kFp32});
-    }
-    for (const Written& w : outputs) bits.back().push_back(t.read<unsigned char>(w.at, w.bytes()));
+    for (const Written& w : tensors_ops(op.op).written(op))
+      bits.back().push_back(t.read<unsigned char>(w.at, w.bytes()));
     return status;
   });
   if (run(c, changed, device, repeats).status != Status::kPass) bits.clear();
@@ -239,7 +174,7 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     Tamper tamper(kernel, device);
     const Kernel& wrong = tamper.armed([&](Tamper& t, const OpParams& op) {
       if (t.launches() > 1 || c.params.expect_refused) return fault.launch(t, op);
-      if (op.op != Op::kAttention || (op.attention.features & kBeyondHost)) {
+      if (attention_of(op) == nullptr || (op.attention.features & kBeyondHost)) {
         return judge_by_good(
             t, op, [&] { return fault.launch(t, op); }, seen);
       }
@@ -328,12 +263,12 @@ CleanResult run_clean(const SelftestStep& step, Device& device, const Follower& 
   before(c.id);
   count_clean(run(c, kernel, device, 2), "", clean);
   if (!clean.failures.empty()) return clean;  // the others would fail alike
-  if (step.seed == 1 && c.params.op == Op::kAttentionBackward) {
+  if (step.seed == 1 && c.params.does().gradients) {
     Tamper tamper(kernel, device);
     count_clean(run(c, tamper.armed(with_backward_rule({})), device, 2),
                 "its gradients recomputed on the host", clean);
   }
-  if (step.seed > 1 || c.params.op != Op::kAttention || c.params.expect_refused) return clean;
+  if (step.seed > 1 || !c.params.does().forward() || c.params.expect_refused) return clean;
   if (Workload::shape_params(c).attention.features & kBeyondHost) return clean;
   Tamper tamper(kernel, device);
   count_clean(run(c, tamper.armed(copied), device, 2), "its inputs copied to other memory", clean);

@@ -11,8 +11,8 @@
 #include "harness/judge/error_model.h"
 #include "harness/judge/verify.h"
 #include "harness/launch/last_words.h"
+#include "harness/ops/attention_backward/faults_host.h"
 #include "harness/selftest/fault.h"
-#include "harness/selftest/host_backward.h"
 
 namespace attnbench {
 namespace {
@@ -233,14 +233,14 @@ struct Type {
 
 std::vector<Type> types_of(Op op) {
   std::vector<Type> types = {{"bf16", "dtype: bf16"}, {"fp16", "dtype: fp16"}};
-  types.push_back(op == Op::kAttention ? Type{"e4m3 KV", "dtype: bf16, kv_dtype: e4m3"}
-                                       : Type{"fp32", "dtype: fp32"});
+  types.push_back(traits_of(op).forward() ? Type{"e4m3 KV", "dtype: bf16, kv_dtype: e4m3"}
+                                          : Type{"fp32", "dtype: fp32"});
   return types;
 }
 
 Case case_of(Op op, const Type& type, int64_t context) {
   const std::string yaml =
-      op == Op::kAttention
+      traits_of(op).forward()
           ? fmt::format(
                 "{{kv: paged, block_size: 64, {}, heads: 8/2, head_dim: 128, mask: none, batch: 4q1s{}}}",
                 type.keys, context)
@@ -250,7 +250,7 @@ Case case_of(Op op, const Type& type, int64_t context) {
 }
 
 std::unique_ptr<Measurement> measurement_of(const Case& item, const Kernel& kernel, Device& device) {
-  if (kernel.op == Op::kAttention) return std::make_unique<AttentionMeasurement>(item, kernel, device);
+  if (traits_of(kernel.op).forward()) return std::make_unique<AttentionMeasurement>(item, kernel, device);
   return std::make_unique<GradientMeasurement>(item, kernel, device);
 }
 

@@ -75,17 +75,12 @@ KernelStatus Tamper::launch(const OpParams& p) {
   ReturnedOutputs returned{};
   if ((good_->flags & kReturnsOutputs) != 0) context.returned = &returned;
   const KernelStatus s = call("launch", [&] { return good_->launch(&p, &context, message_); });
-  if (p.op == Op::kAttention) take_returned(*device_, p.attention, returned);
+  if (context.returned != nullptr) take_returned(*device_, p.attention, returned);
   device_->synchronize();
   return s;
 }
 
-KernelStatus Tamper::launch(const AttentionParams& p) {
-  OpParams op{};
-  op.op = Op::kAttention;
-  op.attention = p;
-  return launch(op);
-}
+KernelStatus Tamper::launch(const AttentionParams& p) { return launch(op_params(p)); }
 
 OutView Tamper::output(const AttentionParams& p) {
   OutView view{&p, {}, {}};

@@ -8,7 +8,7 @@
 
 #include "harness/cases/visible_keys.h"
 #include "harness/device/device.h"
-#include "harness/workload/guarded_buffer.h"
+#include "harness/tensors/guarded_buffer.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {

@@ -28,9 +28,6 @@ constexpr double kMostReferenceSeconds = 15;
 /// The second launch of a wrong case is omitted after a first one that took longer than this.
 constexpr double kMostLaunchSeconds = 5;
 
-/// Whether kernels of the op have a P.
-bool has_p(Op op) { return op == Op::kAttention || op == Op::kAttentionBackward; }
-
 /// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
 /// shows, in words. Leaves the outputs of the second launch.
 std::string second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
@@ -46,7 +43,7 @@ std::string second_launch(const WorkItem& work, Workload& workload, Launcher& la
     if (!(work.kernel->flags & kDeterministic))
       return "a second launch on the same inputs was wrong in other bits, which this kernel does not promise to repeat";
     const auto where =
-        has_p(work.item->params.op) ? first_difference(*work.item, first, second) : std::nullopt;
+        work.item->params.does().attends ? first_difference(*work.item, first, second) : std::nullopt;
     return fmt::format("a second launch on the same inputs gave other numbers{}: {}",
                        where ? " (" + *where + ")" : "", kARace);
   } catch (const std::exception& e) {  // the first launch's verdict stands
@@ -65,7 +62,7 @@ bool has_bytes(const HostOutputs& o, std::size_t at, std::size_t size, unsigned 
 void tell_unwritten(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
                     const HostOutputs& first, Verdict& v) {
   const CaseParams& p = work.item->params;
-  if (p.op != Op::kAttention || p.path != Path::kOneCall) return;
+  if (!p.does().forward() || p.path != Path::kOneCall) return;
   if (std::count(v.failed_by.begin(), v.failed_by.end(), detector::kPoison) == 0) return;
   const auto size = static_cast<std::size_t>(dtype_size(p.dtype));
   std::vector<std::size_t> ones;  // what nobody wrote has all bits one
@@ -124,7 +121,7 @@ void tell_second_launch(const WorkItem& work, Workload& workload, Launcher& laun
 
 std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outputs, const Launcher& launcher,
                                        const Verdict& v) {
-  if (item.params.op != Op::kAttention || v.reference_s > kMostReferenceSeconds) return {};
+  if (!item.params.does().forward() || v.reference_s > kMostReferenceSeconds) return {};
   try {
     std::vector<std::string> clues = clues_of({item, outputs, launcher.numerics(), v.rows_seed});
     if (item.params.path != Path::kDcp) return clues;
@@ -165,11 +162,11 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   Verdict v = verify(workload, outputs, launcher.numerics(), check);
   v.outputs_digest = fmt::format("{:016x}", digest);
   const bool explain = !v.pass && !options.all_detectors;
-  if (explain && work.item->params.op == Op::kAttention)
+  if (explain && work.item->params.does().forward())
     v.clues = clues_or_none(*work.item, outputs, launcher, v);
-  if (has_numerics(work.item->params.op))
+  if (!work.item->params.does().copies())
     v.declared = {launcher.numerics(), work.kernel->flags & kWaiverFlags};
-  if (has_p(work.item->params.op)) {
+  if (work.item->params.does().attends) {
     if (const auto less = lacks(options.required, launcher.numerics())) v.fail(detector::kNumerics, *less);
   }
   look_at_memory(workload, launcher, v);

@@ -6,8 +6,8 @@
 #include "harness/cases/paths.h"
 #include "harness/device/cpu_ceilings.h"
 #include "harness/judge/sample.h"
+#include "harness/tensors/strides.h"
 #include "harness/timing/timing.h"
-#include "harness/workload/strides.h"
 
 namespace attnbench {
 namespace {
@@ -58,7 +58,7 @@ Seconds reference_seconds(const CaseParams& p, const CaseCost& c, const Machine&
   // A sample takes few rows of each sequence, but may need the inputs of all.
   const double flop = sampled ? 0.1 * kCheapFlop : c.flop;
   double other = writes_cache(p) ? c.device_bytes / kCompareRate : 0;
-  if (p.op == Op::kMergeStates || merged_states(p) > 0) other += c.device_bytes / kMergeRate;
+  if (p.does().merges || merged_states(p) > 0) other += c.device_bytes / kMergeRate;
   const double all = inputs + flop / (kReferenceFlop * m.threads) + other;
   return {sampled ? 0.25 * all : all, all};
 }
@@ -92,7 +92,7 @@ CaseSeconds estimated_seconds(const CaseParams& params, const Machine& machine, 
   const double new_inputs = reference_seconds(params, cost, machine, CheckMode::kSampled).most;
   Seconds launches = {1, 1}, checks = {1, 1};
   if (invariants) {
-    const bool attention = params.op == Op::kAttention || params.op == Op::kAttentionBackward;
+    const bool attention = params.does().attends;
     launches = launches + (attention ? kInvariantLaunches : Seconds{1, 1});
     checks = checks + (attention ? kInvariantChecks : Seconds{1, 1});
   }

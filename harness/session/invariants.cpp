@@ -11,6 +11,7 @@
 #include "harness/judge/bitwise.h"
 #include "harness/judge/clues.h"
 #include "harness/judge/verify.h"
+#include "harness/ops/attention_backward/judge_parts.h"
 
 namespace attnbench {
 namespace {
@@ -112,7 +113,7 @@ class Invariants {
     options_.begins(name);
     try {
       Workload workload(device_, v.item, layout_for(kernel_, v.layout));
-      if (d_out_factor != 1) workload.scale_d_out(d_out_factor);
+      if (d_out_factor != 1) workload.scale_input("d_out", p_.dtype, d_out_factor);
       Launcher launcher(kernel_, options_.table, device_, workload, &launcher_);
       workload.reset_outputs();
       launcher.launch();
@@ -438,7 +439,7 @@ class Invariants {
   void scaled_d_out(const char* name, float factor) {
     const auto other = launch(name, {base_, {}}, factor);
     if (!other) return;
-    const auto wrong = first_not_scaled(base_, outputs_, *other, factor);
+    const auto wrong = ops::attention_backward::first_not_scaled(base_, outputs_, *other, factor);
     add(name, wrong ? Outcome::kBroken : Outcome::kHeld, wrong.value_or(""));
   }
   void zero_d_out() { scaled_d_out("zero_d_out", 0); }
@@ -486,14 +487,9 @@ std::vector<std::string> invariant_names() {
 void check_invariants(const WorkItem& work, Device& device, Launcher& launcher, Workload& workload,
                       const HostOutputs& outputs, const InvariantOptions& options, Verdict& verdict) {
   Invariants invariants(work, device, launcher, workload, outputs, options, verdict);
-  switch (work.item->params.op) {
-    case Op::kAttention:
-      return invariants.check_all();
-    case Op::kAttentionBackward:
-      return invariants.check_backward();
-    default:
-      return invariants.check_other_op();
-  }
+  const OpTraits op = work.item->params.does();
+  if (!op.attends) return invariants.check_other_op();
+  return op.gradients ? invariants.check_backward() : invariants.check_all();
 }
 
 }  // namespace attnbench

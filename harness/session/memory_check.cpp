@@ -6,7 +6,7 @@
 #include "harness/cases/paths.h"
 #include "harness/device/memory_limit.h"
 #include "harness/gigabytes.h"
-#include "harness/workload/strides.h"
+#include "harness/tensors/strides.h"
 
 namespace attnbench {
 namespace {

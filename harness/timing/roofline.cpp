@@ -26,7 +26,7 @@ std::optional<double> product_tflops(const Ceilings& c, const CaseParams& p, DTy
 /// Seconds that the matrix products of a case take at the measured rates. Products of q and K are head_dim wide, those of
 /// weights and V, which a kernel may round to the type of q, head_dim_v.
 std::optional<double> products_s(const Ceilings& c, const CaseCost& cost, const CaseParams& p) {
-  if (p.op != Op::kAttention) {
+  if (!p.does().forward()) {
     const auto tflops = matmul_tflops(c, p.dtype);
     return tflops ? std::optional(cost.flop / (*tflops * 1e12)) : std::nullopt;
   }
@@ -84,9 +84,8 @@ Roofline roofline(const CaseCost& all, const CaseParams& p, double median_us, Ca
   // Attention mostly reads, and merging many states. Appending and moving read and write alike. On a CPU, written bytes
   // may still be in the cache when the clock stops: if they are a large share, only the reads bound the time.
   const bool on_gpu = device.kind == DeviceKind::kCuda;
-  const bool copies = p.op == Op::kKvAppend || p.op == Op::kKvMove;
-  const std::optional<double> gbs = on_gpu && copies ? ceilings.copy_gbs : ceilings.read_gbs;
-  const double touched = on_gpu || p.op == Op::kAttention ? cost.bytes : cost.bytes - cost.written;
+  const std::optional<double> gbs = on_gpu && p.does().copies() ? ceilings.copy_gbs : ceilings.read_gbs;
+  const double touched = on_gpu || p.does().forward() ? cost.bytes : cost.bytes - cost.written;
   // A hot cache may hold as many of the bytes as fit into it.
   const double cached = cache == CacheMode::kHot ? static_cast<double>(device.cache_bytes) : 0;
   if (gbs) term(std::max(0.0, touched - cached) / (*gbs * 1e9), "memory");

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "harness/workload/plan.h"
+#include "harness/tensors/plan.h"
 #include "kernels/registry.h"
 
 namespace attnbench {

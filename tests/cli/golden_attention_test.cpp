@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "harness/workload/plan.h"
+#include "harness/tensors/plan.h"
 #include "kernels/registry.h"
 
 namespace attnbench {

@@ -154,7 +154,8 @@ TEST(CpuRates, TakeNoMoreThanIsFree) {
   EXPECT_EQ(cpu_rate_sizes(8, kCache, 3 * kFree).buffer_bytes, 3 * kFree / 2);
   EXPECT_EQ(cpu_rate_sizes(8, kCache, 8 * kFree).buffer_bytes, 4 * kCache);
   EXPECT_EQ(cpu_rate_sizes(8, 32 * kMiB, kFree).buffer_bytes, 128 * kMiB);
-  EXPECT_EQ(cpu_rate_sizes(96, 1152 * kMiB, 16384 * kMiB).buffer_bytes, 2304 * kMiB) << "large caches and enough memory";
+  EXPECT_EQ(cpu_rate_sizes(96, 1152 * kMiB, 16384 * kMiB).buffer_bytes, 2304 * kMiB)
+      << "large caches and enough memory";
   EXPECT_EQ(cpu_rate_sizes(8, kCache, kFree).product, 512);
   EXPECT_EQ(cpu_rate_sizes(256, kCache, kFree).product, 128);
   EXPECT_EQ(cpu_rate_sizes(1, kCache, 0).product, 64);

@@ -10,7 +10,7 @@
 
 #include "harness/interop/flashinfer_trace.h"
 #include "harness/interop/safetensors.h"
-#include "harness/workload/plan.h"
+#include "harness/tensors/plan.h"
 #include "tests/unit/temp_folder.h"
 
 namespace attnbench {

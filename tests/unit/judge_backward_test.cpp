@@ -8,11 +8,11 @@
 #include <mutex>
 #include <random>
 
-#include "harness/judge/backward_model.h"
 #include "harness/judge/case_inputs.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/verify.h"
-#include "harness/workload/plan.h"
+#include "harness/ops/attention_backward/judge_model.h"
+#include "harness/tensors/plan.h"
 
 namespace attnbench {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "harness/judge/bitwise.h"
 #include "harness/judge/verify.h"
+#include "harness/ops/attention_backward/judge_parts.h"
 
 namespace attnbench {
 namespace {
@@ -88,7 +89,7 @@ TEST(Bitwise, GradientsAreScaledUpToTheirLastDigit) {
   };
   const auto not_doubled = [&](DType dtype, float one, float two) {
     const HostOutputs base = gradients(dtype, one), other = gradients(dtype, two);
-    return first_not_scaled(c, base, other, 2).has_value();
+    return ops::attention_backward::first_not_scaled(c, base, other, 2).has_value();
   };
   EXPECT_FALSE(not_doubled(DType::kFp32, 1.5f, 3.0f));
   EXPECT_FALSE(not_doubled(DType::kFp32, 1.5f, 3.0f + 0x1p-22f)) << "a unit in the last place";
@@ -97,8 +98,8 @@ TEST(Bitwise, GradientsAreScaledUpToTheirLastDigit) {
   EXPECT_TRUE(not_doubled(DType::kBf16, 1.5f, 3.0f + 0x1p-4f));
   EXPECT_TRUE(not_doubled(DType::kFp32, 1.5f, std::nanf("")));
   const HostOutputs none = gradients(DType::kFp32, 0), some = gradients(DType::kFp32, 0x1p-140f);
-  EXPECT_FALSE(first_not_scaled(c, none, none, 0));
-  EXPECT_TRUE(first_not_scaled(c, none, some, 0)) << "zeros are exact";
+  EXPECT_FALSE(ops::attention_backward::first_not_scaled(c, none, none, 0));
+  EXPECT_TRUE(ops::attention_backward::first_not_scaled(c, none, some, 0)) << "zeros are exact";
 }
 
 TEST(Bitwise, StatesMergeByTheirLse) {

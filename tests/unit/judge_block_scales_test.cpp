@@ -8,7 +8,7 @@
 
 #include "harness/cases/kv_rows.h"
 #include "harness/judge/case_inputs.h"
-#include "harness/workload/workload.h"
+#include "harness/tensors/workload.h"
 #include "kernels/common/addressing.h"
 #include "tests/unit/clues_fixtures.h"
 

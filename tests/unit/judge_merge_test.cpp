@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "harness/judge/verify.h"
+#include "harness/ops/merge_states/tensors_states.h"
 #include "harness/values/values.h"
-#include "harness/workload/merge_inputs.h"
 
 namespace attnbench {
 namespace {

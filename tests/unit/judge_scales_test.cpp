@@ -8,8 +8,8 @@
 #include "harness/judge/case_inputs.h"
 #include "harness/judge/error_model.h"
 #include "harness/judge/stored_out.h"
-#include "harness/workload/append_scales.h"
-#include "harness/workload/workload.h"
+#include "harness/ops/kv_append/tensors_scales.h"
+#include "harness/tensors/workload.h"
 
 namespace attnbench {
 namespace {

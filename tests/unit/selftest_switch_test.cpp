@@ -41,9 +41,9 @@ const std::map<std::string, std::vector<std::string>>& shown_by_tests() {
        {kRanks + "WithAnLseInTheWrongBaseFail", kRanks + "OfWhichOneWritesNothingFail"}},
       // A fault that ignores a shuffled table ignores these, too. That they are what they should be, tests show.
       {"page_layout: lifo_aged",
-       {"tests/unit/workload_plan_test.cpp: AgedBlocksLieBetweenOrderedAndShuffledOnes"}},
+       {"tests/unit/tensors_plan_test.cpp: AgedBlocksLieBetweenOrderedAndShuffledOnes"}},
       {"page_layout: served",
-       {"tests/unit/workload_served_test.cpp: AnAppendWritesTheStepsNewTokensThroughItsTable"}},
+       {"tests/unit/tensors_served_test.cpp: AnAppendWritesTheStepsNewTokensThroughItsTable"}},
       // No key enables these mistakes.
       {"",
        {kPaths + "FindsAKernelThatKeepsTheLengthsOfItsFirstLaunch",

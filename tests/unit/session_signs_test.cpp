@@ -8,7 +8,7 @@
 #include "harness/cases/cost.h"
 #include "harness/launch/launcher.h"
 #include "harness/session/session.h"
-#include "harness/workload/sign_plan.h"
+#include "harness/tensors/sign_plan.h"
 #include "kernels/registry.h"
 
 namespace attnbench {

@@ -1,0 +1,34 @@
+// What a case asks of its op: ops/<op>/case.cpp.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "harness/cases/checks.h"
+#include "harness/cases/cost.h"
+#include "harness/ops/op.h"
+
+namespace attnbench {
+
+struct CaseOps {
+  /// Checks the keys of the op against each other and against the batch. `given`: whether a sweep sets the key.
+  void (*check)(const CaseParams&, const GivenKeys& given, const FailAt& fail);
+  /// Sets the figures of a cost. Counts of tokens are set already.
+  void (*set_cost)(const CaseParams&, DrawSeed, CaseCost&);
+};
+
+#define ATTNBENCH_DECLARE(op)    \
+  namespace ops::op {            \
+  extern const CaseOps kCaseOps; \
+  }
+ATTNBENCH_OPS(ATTNBENCH_DECLARE)
+#undef ATTNBENCH_DECLARE
+
+inline const CaseOps& case_ops(Op op) {
+#define ATTNBENCH_ROW(op) &ops::op::kCaseOps,
+  static constexpr const CaseOps* kTable[] = {ATTNBENCH_OPS(ATTNBENCH_ROW)};
+#undef ATTNBENCH_ROW
+  return *kTable[static_cast<int32_t>(op)];
+}
+
+}  // namespace attnbench

@@ -1,0 +1,42 @@
+// What the judge asks of an op: ops/<op>/judge.cpp.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "harness/judge/expected.h"
+#include "harness/judge/verify.h"
+
+namespace attnbench {
+
+struct JudgeOps {
+  /// verify()
+  Verdict (*verify)(const Workload&, const HostOutputs&, const Numerics&, const Check&, int num_threads);
+  // Ops whose queries meet keys have the following; for others they are null.
+  /// verify_launch()
+  Verdict (*verify_launch)(const Case&, const HostOutputs&, const Numerics&, const Check&, int num_threads);
+  /// expected_outputs()
+  void (*expect)(const Case&, const Numerics&, CheckMode, int num_threads, ExpectedOutputs&);
+  /// laid_over() and first_difference() of bitwise.h
+  HostOutputs (*laid_over)(const CaseParams&, HostOutputs base, const CaseParams& other_params,
+                           const HostOutputs& other, std::span<const int32_t> ids);
+  std::optional<std::string> (*first_difference)(const CaseParams&, const HostOutputs& a,
+                                                 const HostOutputs& b);
+};
+
+#define ATTNBENCH_DECLARE(op)      \
+  namespace ops::op {              \
+  extern const JudgeOps kJudgeOps; \
+  }
+ATTNBENCH_OPS(ATTNBENCH_DECLARE)
+#undef ATTNBENCH_DECLARE
+
+inline const JudgeOps& judge_ops(Op op) {
+#define ATTNBENCH_ROW(op) &ops::op::kJudgeOps,
+  static constexpr const JudgeOps* kTable[] = {ATTNBENCH_OPS(ATTNBENCH_ROW)};
+#undef ATTNBENCH_ROW
+  return *kTable[static_cast<int32_t>(op)];
+}
+
+}  // namespace attnbench

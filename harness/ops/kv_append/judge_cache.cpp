@@ -1,0 +1,217 @@
+#include "harness/ops/kv_append/judge_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "harness/judge/interval.h"
+#include "harness/ops/kv_append/tensors_scales.h"
+#include "harness/tensors/descales.h"
+
+namespace attnbench {
+namespace {
+
+class CacheCheck {
+ public:
+  CacheCheck(const Workload& w, const AppendedRows& rows, bool is_v, const HostOutputs& outputs)
+      : case_(w.item()),
+        plan_(w.plan()),
+        rows_(rows),
+        is_v_(is_v),
+        got_(is_v && !w.item().params.one_row ? outputs.v_cache : outputs.k_cache),
+        scales_(is_v ? outputs.v_scales : outputs.k_scales),
+        job_(w.cache_job(is_v)),
+        scale_at_(row_scale_strides(case_.params, is_v, w.padded())),
+        scales_expected_(scales_before(case_, plan_, is_v, w.padded())),
+        expected_(got_.size(), 0xff),  // 0xff: the padding between rows
+        offset_(element_offset(w, is_v)) {}
+
+  std::optional<std::string> run(WorstElement& worst) {
+    if (auto wrong = check_scales(worst)) return wrong;
+    job_.base = expected_.data() + offset_ * static_cast<int64_t>(dtype_size(job_.dtype));
+    job_.owners = plan_.kv_owners.data();
+    fill_host(job_);
+    if (case_.params.one_row) skip_other_part();
+
+    // Rows that lie within their intervals are copied into `expected_`. Then one comparison of all bytes
+    // completes the check.
+    std::atomic<int64_t> first{job_.num_rows};
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      if (plan_.appended[static_cast<std::size_t>(r)].seq < 0) continue;
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        if (lay_over(r, h, nullptr)) continue;
+        int64_t seen = first.load();
+        while (r < seen && !first.compare_exchange_weak(seen, r)) {
+        }
+      }
+    }
+    if (first < job_.num_rows) {
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        if (!lay_over(first, h, &worst)) return text(first, worst);
+      }
+    }
+    if (got_ == expected_) return std::nullopt;
+    return first_difference(worst);
+  }
+
+ private:
+  /// Checks all computed scales. Scales of appended rows must lie within the float32 interval of their
+  /// definition; all others must be unchanged.
+  std::optional<std::string> check_scales(WorstElement& worst) {
+    const auto n = static_cast<std::size_t>(job_.head_dim);
+    std::vector<double> x(n), slack(n);
+    for (int64_t r = 0; r < job_.num_rows && !scales_expected_.empty(); ++r) {
+      const RowOwner owner = plan_.appended[static_cast<std::size_t>(r)];
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        const auto i = static_cast<std::size_t>(scale_at_.offset(r, h));
+        double expected = static_cast<double>(scales_expected_[i]);
+        if (owner.seq < 0) {
+          if (std::bit_cast<uint32_t>(scales_expected_[i]) == std::bit_cast<uint32_t>(scales_[i])) continue;
+        } else {
+          rows_.row(is_v_, owner, h, x, slack);
+          const Interval scale = computed_scale(job_.dtype, x, slack);
+          if (contains(scale, static_cast<double>(scales_[i]))) {
+            scales_expected_[i] = scales_[i];
+            continue;
+          }
+          expected = scale.lo + (scale.hi - scale.lo) / 2;
+        }
+        worst = {owner.seq, owner.pos, h, -1, static_cast<double>(scales_[i]), expected, 0};
+        return fmt::format("{} slot {} head {}: got {:.9g}, expected {:.9g} ({})", scales_name(), r, h,
+                           worst.got, worst.expected, whose(r));
+      }
+    }
+    if (scales_.empty() ||
+        std::memcmp(scales_expected_.data(), scales_.data(), scales_.size() * sizeof(float)) == 0) {
+      return std::nullopt;
+    }
+    return fmt::format("{}: bytes between rows differ", scales_name());
+  }
+
+  /// The scale of appended row `r`: factor of its stored numbers.
+  double scale_of(int64_t r, int32_t h, std::size_t channel) const {
+    if (!case_.params.rounds_new(is_v_)) return 1.0;
+    if (!case_.params.does().appends) {
+      const RowOwner& o = plan_.appended[static_cast<std::size_t>(r)];
+      return static_cast<double>(
+          descale_of(case_, is_v_ ? Tensor::kV : Tensor::kK, o.seq, o.pos, h, static_cast<int32_t>(channel)));
+    }
+    if (case_.params.computes_scales(is_v_)) {
+      return static_cast<double>(scales_[static_cast<std::size_t>(scale_at_.offset(r, h))]);
+    }
+    return static_cast<double>(given_scale(case_, is_v_, h, static_cast<int32_t>(channel)));
+  }
+
+  const char* scales_name() const { return is_v_ ? "v_scales" : "k_scales"; }
+
+  std::size_t at(int64_t r, int32_t h) const {
+    return static_cast<std::size_t>(offset_ + fill_offset(job_, r, h));
+  }
+
+  /// Elements of a row of the cache before the part that is checked.
+  static int64_t element_offset(const Workload& w, bool is_v) {
+    return w.item().params.one_row && !is_v ? w.item().params.dim_v() : 0;
+  }
+
+  /// `one_row`: takes the other tensor's part of each row as it is. Its own check judges it.
+  void skip_other_part() {
+    const CaseParams& p = case_.params;
+    const int64_t size = static_cast<int64_t>(dtype_size(job_.dtype));
+    const int64_t begin = is_v_ ? p.dim_v() : 0, bytes = size * p.dim_of_kv(!is_v_);
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        const int64_t first = (fill_offset(job_, r, h) + begin) * size;
+        std::copy_n(got_.begin() + first, bytes, expected_.begin() + first);
+      }
+    }
+  }
+
+  /// Writes appended row r, head h to `expected_`. Returns false if an element is outside its interval, and
+  /// describes the element in `worst`.
+  bool lay_over(int64_t r, int32_t h, WorstElement* worst) {
+    const RowOwner owner = plan_.appended[static_cast<std::size_t>(r)];
+    const auto n = static_cast<std::size_t>(job_.head_dim);
+    const std::size_t size = dtype_size(job_.dtype);
+    std::vector<double> x(n), slack(n);
+    rows_.row(is_v_, owner, h, x, slack);
+    for (std::size_t c = 0; c < n; ++c) {
+      const auto i = static_cast<int64_t>(at(r, h) + c);
+      if (rows_.copied(is_v_)) {
+        store_float(job_.dtype, expected_.data(), i, static_cast<float>(x[c]));
+        continue;
+      }
+      const double stored = load_float(job_.dtype, got_.data(), i);
+      const double scale = scale_of(r, h, c);
+      const Interval real{x[c] - slack[c], x[c] + slack[c]};
+      const Interval allowed = case_.params.rounds_new(is_v_) ? quotient(real, scale) : real;
+      if (!contains(rounded_to(job_.dtype, allowed), stored)) {
+        if (worst) *worst = {owner.seq, owner.pos, h, static_cast<int>(c), stored, x[c] / scale, 0};
+        return false;
+      }
+      std::memcpy(&expected_[static_cast<std::size_t>(i) * size], &got_[static_cast<std::size_t>(i) * size],
+                  size);
+    }
+    return true;
+  }
+
+  std::string text(int64_t r, const WorstElement& w) const {
+    return fmt::format("{} slot {} head {} channel {}: got {:.9g}, expected {:.9g} ({})",
+                       is_v_ ? "v_cache" : "k_cache", r, w.head, w.channel, w.got, w.expected, whose(r));
+  }
+
+  std::string whose(int64_t r) const {
+    const RowOwner added = plan_.appended[static_cast<std::size_t>(r)];
+    const RowOwner kept = plan_.kv_owners[static_cast<std::size_t>(r)];
+    return added.seq >= 0  ? fmt::format("seq {} pos {}, appended", added.seq, added.pos)
+           : kept.seq >= 0 ? fmt::format("seq {} pos {}, must stay", kept.seq, kept.pos)
+                           : "a slot that nothing may write";
+  }
+
+  std::string first_difference(WorstElement& worst) const {
+    const std::size_t e = dtype_size(job_.dtype);
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      const RowOwner added = plan_.appended[static_cast<std::size_t>(r)];
+      const RowOwner owner = added.seq >= 0 ? added : plan_.kv_owners[static_cast<std::size_t>(r)];
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        for (int32_t c = 0; c < job_.head_dim; ++c) {
+          const std::size_t i = at(r, h) + static_cast<std::size_t>(c);
+          if (std::memcmp(&got_[i * e], &expected_[i * e], e) == 0) continue;
+          worst = {owner.seq,
+                   owner.pos,
+                   h,
+                   c,
+                   load_float(job_.dtype, got_.data(), static_cast<int64_t>(i)),
+                   load_float(job_.dtype, expected_.data(), static_cast<int64_t>(i)),
+                   0};
+          return text(r, worst);
+        }
+      }
+    }
+    return fmt::format("{}: bytes between rows differ", is_v_ ? "v_cache" : "k_cache");
+  }
+
+  const Case& case_;
+  const WorkloadPlan& plan_;
+  const AppendedRows& rows_;
+  const bool is_v_;
+  const std::vector<unsigned char>& got_;
+  const std::vector<float>& scales_;
+  FillJob job_;
+  const KvStrides scale_at_;
+  std::vector<float> scales_expected_;
+  std::vector<unsigned char> expected_;
+  const int64_t offset_;
+};
+
+}  // namespace
+
+std::optional<std::string> check_cache(const Workload& w, const AppendedRows& rows, bool is_v,
+                                       const HostOutputs& outputs, WorstElement& worst) {
+  return CacheCheck(w, rows, is_v, outputs).run(worst);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,18 @@
+// Judges the queries that kv_append returns.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "harness/judge/verify.h"
+#include "harness/ops/kv_append/judge_rows.h"
+
+namespace attnbench {
+
+/// Compares every byte of query_out: rows of tokens as check_cache.h does with keys, and that rows of padding
+/// tokens and the padding between rows are as they were, 0xff. Returns the first difference, in words, and
+/// describes it in `worst`.
+std::optional<std::string> check_query_out(const Workload& w, const AppendedRows& rows,
+                                           const HostOutputs& outputs, WorstElement& worst);
+
+}  // namespace attnbench

@@ -1,0 +1,262 @@
+// Judges merge_states. Its inputs are exact, so few roundings lie between them and the output: those of the
+// weights exp(lse_s - max), of a sum over the states, and of the output's type.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numbers>
+#include <random>
+
+#include "harness/judge/error_model.h"
+#include "harness/judge/made_up.h"
+#include "harness/judge/sample.h"
+#include "harness/judge/stored_out.h"
+#include "harness/ops/judge_ops.h"
+#include "harness/ops/merge_states/tensors_states.h"
+#include "harness/values/values.h"
+#include "reference/merge.h"
+
+namespace attnbench {
+namespace {
+
+/// A sampled check compares about this many elements of the states. The rest is only scanned for NaN.
+constexpr int64_t kSampledElements = int64_t{1} << 27;
+
+class MergeJudge {
+ public:
+  MergeJudge(const Case& c, const HostOutputs& outputs, const Numerics& numerics)
+      : c_(c),
+        p_(c.params),
+        outputs_(outputs),
+        n_(numerics),
+        stored_(c),
+        model_(numerics, stored_.type, c.params.head_dim, 0, 1, 0, stored_.scale),
+        rows_(merge_rows(c.params)),
+        values_(static_cast<std::size_t>(p_.head_dim)) {}
+
+  /// Checks that a row is finite, or empty if all its states are; with `full`, compares it as well. Keeps the
+  /// first complaint.
+  void take(int64_t row, int head, bool full) {
+    const double lse = static_cast<double>(outputs_.lse[static_cast<std::size_t>(head * rows_ + row)]);
+    bool empty = true;
+    states_ = states_of_row(c_, row);
+    lse_.resize(static_cast<std::size_t>(states_));
+    for (int s = 0; s < states_; ++s) {
+      const double x = partial_lse_of(c_, s, row, head);
+      lse_[static_cast<std::size_t>(s)] = std::isinf(x)  ? -INFINITY
+                                          : p_.lse_base2 ? x * std::numbers::ln2
+                                                         : x;
+      empty = empty && std::isinf(x);
+    }
+    const auto place = [&] { return fmt::format("row {} head {}", row, head); };
+    if (empty ? !(lse == -INFINITY) : !std::isfinite(lse)) {
+      complain(empty, fmt::format("LSE of {} is {}, expected {}", place(), lse,
+                                  empty ? "-inf (all its states are empty)" : "a finite number"));
+    }
+    for (int d = 0; d < p_.head_dim; ++d) {
+      const double o = out(row, head, d);
+      if (empty ? !(o == 0) : !std::isfinite(o)) {
+        complain(empty, fmt::format("O of {} channel {} is {}, expected {}", place(), d, o,
+                                    empty ? "0 (all its states are empty)"
+                                          : "a finite number (an empty state's O must not be used)"));
+      }
+    }
+    if (!full) return;
+    ++v_.rows;
+    if (!empty) compare(row, head, lse);
+  }
+
+  Verdict conclude() {
+    v_.rms_z = elements_ > 0 ? std::sqrt(sum_z2_ / static_cast<double>(elements_)) : 0;
+    double limit = INFINITY;
+    if (sxx_ > 0) {
+      v_.slope = sxy_ / sxx_;
+      v_.bias_se = std::abs(v_.slope) * std::sqrt(sxx_);
+      limit = kMaxBiasSe / std::sqrt(sxx_) + kBiasFloor + model_.rounding_bias();
+    }
+    if (zeros_.accepted(-1, limit)) v_.accepts.emplace_back(made_up::kZeros);
+    if (mean_.accepted(sxx_ > 0 ? mean_xy_ / sxx_ : 0, limit))
+      v_.accepts.emplace_back(made_up::kMeanOfStates);
+    v_.pass = true;
+    if (!complaint_.empty()) v_.fail(complaint_detector_, complaint_);
+    if (!(v_.max_z <= kMaxZ)) {
+      const WorstElement& w = v_.worst;
+      v_.fail(detector::kMaxZ,
+              fmt::format("O of row {} head {} channel {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}",
+                          w.pos, w.head, w.channel, w.got, w.expected, v_.max_z, kMaxZ));
+    }
+    if (!(v_.max_row_z2 <= 1.0)) {
+      v_.fail(detector::kRowZ2, fmt::format("O of {}: mean z^2 over its channels is {:.3g} times its limit",
+                                            worst_row_, v_.max_row_z2));
+    }
+    if (!(v_.lse_max_z <= kMaxZ)) {
+      v_.fail(detector::kLse, fmt::format("LSE of {}: |z| = {:.3g} > {}", worst_lse_, v_.lse_max_z, kMaxZ));
+    }
+    if (sxx_ > 0 && !(std::abs(v_.slope) <= limit)) {
+      v_.fail(detector::kBias, bias_text("O", v_.slope, v_.bias_se, limit));
+    }
+    return v_;
+  }
+
+ private:
+  double out(int64_t row, int head, int channel) const {
+    return stored_.value(outputs_.out, (row * p_.num_heads_q + head) * int64_t{p_.head_dim} + channel);
+  }
+  void complain(bool empty, std::string text) {
+    if (!complaint_.empty()) return;
+    complaint_ = std::move(text);
+    complaint_detector_ = empty ? detector::kEmptyRow : detector::kPoison;
+  }
+
+  void compare(int64_t row, int head, double got_lse) {
+    const int dim = p_.head_dim;
+    o_.resize(static_cast<std::size_t>(states_ * dim));
+    for (int s = 0; s < states_; ++s) {
+      value_row({c_.seed, p_.data}, Tensor::kPartialO, static_cast<uint32_t>(s),
+                static_cast<uint32_t>(row * p_.num_heads_q + head), 0, dim, values_.data());
+      for (int d = 0; d < dim; ++d) {
+        o_[static_cast<std::size_t>(s * dim + d)] =
+            round_to(p_.type_of_partial(), values_[static_cast<std::size_t>(d)]);
+      }
+    }
+    reference::merge_states(lse_, o_, dim, merged_);
+    const double top = *std::max_element(lse_.begin(), lse_.end());
+    const double u = unit_roundoff(n_.acc_type);
+
+    double row_z2 = 0, least = 1, most = 0, filled = 0;
+    for (int s = 0; s < states_; ++s) {
+      if (std::isinf(lse_[static_cast<std::size_t>(s)])) continue;
+      ++filled;
+      least = std::min(least, merged_.weights[static_cast<std::size_t>(s)]);
+      most = std::max(most, merged_.weights[static_cast<std::size_t>(s)]);
+    }
+    const bool scores_mean = most - least > 0x1p-20;  // equal weights make the mean the right answer
+    CommonShares shares;
+    for (int d = 0; d < dim; ++d) {
+      const double o = stored_.reachable(merged_.o[static_cast<std::size_t>(d)]);
+      // A weight has three errors: of the exponential, of its argument, which is rounded twice relative to
+      // itself, and of its own rounding. They move O by w (O_s - O). Products and sums round in the
+      // accumulator's type, relative to partial sums; so does the sum of the weights, which divides all of O.
+      double weights = 0;
+      double sums = 0, mean = 0;
+      for (int s = 0; s < states_; ++s) {
+        const std::size_t at = static_cast<std::size_t>(s);
+        if (std::isinf(lse_[at])) continue;
+        const double term = merged_.weights[at] * o_[static_cast<std::size_t>(s * dim + d)];
+        mean += o_[static_cast<std::size_t>(s * dim + d)] / filled;
+        const double argument = 2 * u * (top - lse_[at]);
+        const double moved = term - merged_.weights[at] * o;
+        const double flushed = 0x1p-126 * o_[static_cast<std::size_t>(s * dim + d)];  // a subnormal weight
+        weights += (n_.exp_rel_err * n_.exp_rel_err + argument * argument + u * u) * moved * moved +
+                   flushed * flushed / 12;
+        sums += term * term;
+      }
+      const double rounding = model_.out_roundoff() * o;
+      const double per_rounding = u * u / 3 * (states_ + 2);
+      const double accumulation = per_rounding * (sums + o * o);
+      const double quantum = model_.out_quantum();  // spacing of the output type's subnormals
+      const double sigma =
+          std::sqrt(rounding * rounding / 3 + weights + accumulation + quantum * quantum / 12 + 0x1p-290);
+      const double got = out(row, head, d);
+      const double error = got - o;
+      const double z = error / sigma;
+      const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
+      row_z2 += z * z / dim;
+      shares.logits += weights / (sigma * sigma) / dim;
+      shares.denominator += per_rounding * o * o / (sigma * sigma) / dim;
+      zeros_.element(o / sigma, 0);
+      if (scores_mean)
+        mean_.element((static_cast<double>(stored_.rounded(mean)) * stored_.scale - o) / sigma, o / sigma);
+      sxx_ += (o / sigma) * (o / sigma);
+      sxy_ += (error / sigma) * (o / sigma);
+      if (!(abs_z <= v_.max_z)) {
+        v_.max_z = abs_z;
+        v_.worst = {0, static_cast<int>(row), head, d, got, o, sigma};
+      }
+      v_.max_abs = larger_error(v_.max_abs, std::abs(error));
+      v_.max_ulp = larger_error(v_.max_ulp, std::abs(error) / model_.ulp(o));
+      if (std::abs(o) > sigma || std::isnan(got)) v_.max_rel = larger_error(v_.max_rel, std::abs(error / o));
+    }
+    sum_z2_ += row_z2 * dim;
+    elements_ += dim;
+    // Errors of the weights and of their sum are common to all channels of a row. w2 = 1 gives the limit for
+    // a single error.
+    RowMoments few;
+    few.w2 = 1.0;
+    const double row_limit = model_.row_limit(few, shares), figure = row_z2 / row_limit;
+    zeros_.end_row(dim, row_limit);
+    if (scores_mean) mean_xy_ += mean_.end_row(dim, row_limit);
+    const auto place = [&] { return fmt::format("row {} head {}", row, head); };
+    if (!(figure <= v_.max_row_z2)) {
+      v_.max_row_z2 = std::isnan(figure) ? INFINITY : figure;
+      worst_row_ = place();
+    }
+    const double log = u * (1 + std::abs(merged_.lse));
+    const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(merged_.lse) : 0;  // by download_outputs
+    const double sigma_lse = std::sqrt(log * log + n_.exp_rel_err * n_.exp_rel_err + u * u * (states_ + 2) +
+                                       converted * converted);
+    const double lse_z = std::abs(got_lse - merged_.lse) / sigma_lse;
+    if (!(lse_z <= v_.lse_max_z)) {
+      v_.lse_max_z = std::isnan(lse_z) ? INFINITY : lse_z;
+      worst_lse_ = place();
+    }
+  }
+
+  const Case& c_;
+  const CaseParams& p_;
+  const HostOutputs& outputs_;
+  const Numerics n_;
+  const StoredOut stored_;
+  const ErrorModel model_;
+  const int64_t rows_;
+  int32_t states_ = 0;  ///< of the row in hand
+  std::vector<double> lse_, o_;
+  std::vector<float> values_;
+  reference::MergedRow merged_;
+  Verdict v_;
+  double sum_z2_ = 0, sxx_ = 0, sxy_ = 0, mean_xy_ = 0;
+  MadeUp zeros_, mean_;
+  int64_t elements_ = 0;
+  std::string complaint_, complaint_detector_, worst_row_, worst_lse_;
+};
+
+}  // namespace
+
+Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& numerics,
+                     const Check& check) {
+  const auto begin = std::chrono::steady_clock::now();
+  const CaseParams& p = c.params;
+  const int64_t rows = merge_rows(p);
+  const int64_t items = rows * p.num_heads_q;
+  const int64_t elements = items * p.states * p.head_dim;
+  const int64_t one_in = check.mode == CheckMode::kFull ? 1 : elements / kSampledElements + 1;
+  const uint64_t seed = seed_or_drawn(check.rows_seed);
+  std::mt19937_64 draw(seed);
+  MergeJudge judge(c, outputs, numerics);
+  for (int64_t i = 0; i < items; ++i) {
+    judge.take(i / p.num_heads_q, static_cast<int>(i % p.num_heads_q),
+               draw() % static_cast<uint64_t>(one_in) == 0);
+  }
+  Verdict v = judge.conclude();
+  v.rows_total = items;
+  v.method = v.rows == items ? "full" : "sampled";
+  if (v.method == "sampled") v.rows_seed = seed;
+  v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return v;
+}
+
+namespace ops::merge_states {
+namespace {
+
+Verdict verify(const Workload& w, const HostOutputs& outputs, const Numerics& numerics, const Check& check,
+               int) {
+  return verify_merge(w.item(), outputs, numerics, check);
+}
+
+}  // namespace
+
+const JudgeOps kJudgeOps = {verify, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace ops::merge_states
+}  // namespace attnbench

@@ -1,0 +1,56 @@
+// The ops, and what each of them does. The rest of the program asks this table and the functions in case_ops.h,
+// tensors_ops.h and judge_ops.h; it names no op.
+#pragma once
+
+#include <iterator>
+
+#include "kernels/contract/kernel.h"
+
+/// The folders of the ops, in the order of Op.
+#define ATTNBENCH_OPS(X) X(attention) X(kv_append) X(merge_states) X(attention_backward) X(kv_move)
+
+namespace attnbench {
+
+struct OpTraits {
+  bool attends = false;    ///< queries meet keys: there are scores, and a P
+  bool gradients = false;  ///< it is given O and LSE, and computes gradients
+  bool merges = false;     ///< it merges partial states, and has no keys
+  bool appends = false;    ///< it writes new rows to a paged cache
+  bool moves = false;      ///< it copies rows of a paged cache to other places
+
+  /// Attention itself.
+  constexpr bool forward() const { return attends && !gradients; }
+  /// It stores rows and sums nothing: it declares no arithmetic.
+  constexpr bool copies() const { return appends || moves; }
+};
+
+constexpr OpTraits traits_of(Op op) {
+  constexpr OpTraits kTraits[] = {{.attends = true},
+                                  {.appends = true},
+                                  {.merges = true},
+                                  {.attends = true, .gradients = true},
+                                  {.moves = true}};
+  static_assert(std::size(kTraits) == std::size(kOps));
+  return kTraits[static_cast<int32_t>(op)];
+}
+
+/// A launch of attention, and one of merge_states.
+inline OpParams op_params(const AttentionParams& attention) {
+  OpParams op{};
+  op.op = Op::kAttention;
+  op.attention = attention;
+  return op;
+}
+inline OpParams op_params(const MergeStatesParams& merge) {
+  OpParams op{};
+  op.op = Op::kMergeStates;
+  op.merge_states = merge;
+  return op;
+}
+
+/// The parameters of a launch of attention; null if it is one of another op.
+inline const AttentionParams* attention_of(const OpParams& op) {
+  return op.op == Op::kAttention ? &op.attention : nullptr;
+}
+
+}  // namespace attnbench

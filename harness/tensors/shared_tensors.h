@@ -1,0 +1,53 @@
+// Tensors and parameters that launches of several ops have.
+#pragma once
+
+#include <vector>
+
+#include "harness/tensors/workload.h"
+
+namespace attnbench {
+
+/// `host` with one more entry at its end, as in a buffer that an engine makes once for its largest batch. A
+/// kernel that takes one sequence or token too many then goes wrong every time, not by luck.
+template <class T>
+std::vector<T> with_stale(std::vector<T> host, T entry) {
+  host.push_back(entry);
+  return host;
+}
+
+/// Cumulative lengths with one more entry: a sequence of one token.
+inline std::vector<int32_t> with_stale_sequence(const std::vector<int32_t>& cu_seqlens) {
+  return with_stale(cu_seqlens, cu_seqlens.back() + 1);
+}
+
+/// cu_seqlens_q, and cu_seqlens_k if keys are packed.
+void add_lengths(Workload& w);
+/// alibi_slopes and sinks, if the case has them.
+void add_score_terms(Workload& w);
+void add_rotary_tables(Workload& w);
+
+RotaryParams rotary_shape(const CaseParams& p);
+void set_rotary_tables(const Workload& w, RotaryParams& rotary);
+
+inline Pad pad_if(bool padded, Pad of) { return padded ? of : Pad::kNone; }
+/// Stride of a head in an LSE (Hq, rows), and of a token in one (rows, Hq); 0 if heads are outside.
+inline int64_t lse_stride(int64_t rows, bool padded) { return rows + (padded ? kPadRow : 0); }
+inline int64_t token_major_stride(const CaseParams& p, bool padded) {
+  return p.out_lse_token_major ? p.num_heads_q + (padded ? kPadRow : 0) : 0;
+}
+
+/// Where O and LSE of a launch lie, with strides in elements.
+struct OutputLayout {
+  int64_t rows, heads, width;
+  TokenStrides out;
+  int64_t lse_stride_head, lse_stride_token;  ///< stride_token 0: heads are outside
+
+  int64_t lse_bytes() const {
+    const int64_t elements = lse_stride_token > 0 ? rows * lse_stride_token : heads * lse_stride_head;
+    return elements * int64_t{sizeof(float)};
+  }
+};
+/// Downloads O and LSE as verification reads them: dense, with natural logarithms (heads, rows).
+void download_o_and_lse(const Workload& w, const OutputLayout& layout, HostOutputs& h);
+
+}  // namespace attnbench
