@@ -3,34 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "harness/compare/ratio.h"
 #include "harness/config/json_number.h"
 #include "harness/results/json.h"
-#include "harness/results/load.h"
 
 namespace attnbench {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json read(const std::string& path) {
-  Json results = Json::parse(read_results_text(path));
-  check_schema(results.at("context"), path);
-  for (Json& entry : results.at("benchmarks")) fill_params(entry, results.at("context"));
-  return results;
-}
-
-bool passed(const Json& entry) { return entry.at("attnbench").at("status") == "pass"; }
-
-std::string key_of(const std::string& id, const std::string& kernel, const std::string& device) {
-  return id + "\n" + kernel + "\n" + device;
-}
-
-}  // namespace
-
 std::vector<RunTimes> runs_of(const Record& r) {
   if (r.samples_us().empty() || !r.time->of_runs.empty())
     return r.time ? r.time->of_runs : std::vector<RunTimes>{};
@@ -80,37 +59,24 @@ void pool_runs(ResultSet& set, const ResultSet& more) {
   }
 }
 
-Json pool_result_files(const std::vector<std::string>& paths) {
+nlohmann::ordered_json pool_result_files(const std::vector<std::string>& paths) {
   if (paths.empty()) throw ResultsError("no results to pool");
-  try {
-    Json out = read(paths.front());
-    ResultSet pooled = parse_results(dump_json(out), paths.front());
-    std::map<std::string, Json*> entries;
-    const auto key = [](const Json& e) {
-      const Json& own = e.at("attnbench");
-      return key_of(own.at("id"), own.at("kernel"), own.at("device"));
-    };
-    for (Json& entry : out.at("benchmarks")) entries[key(entry)] = &entry;
-    for (std::size_t i = 1; i < paths.size(); ++i) {
-      const Json more = read(paths[i]);
-      pool_runs(pooled, parse_results(dump_json(more), paths[i]));
-      for (const Json& entry : more.at("benchmarks")) {
-        const auto it = entries.find(key(entry));
-        if (it != entries.end() && passed(*it->second) && !passed(entry)) *it->second = entry;
-      }
+  ResultSet pooled = load_results(paths.front());
+  for (std::size_t i = 1; i < paths.size(); ++i) pool_runs(pooled, load_results(paths[i]));
+  nlohmann::ordered_json out = {{"context", nullptr}, {"benchmarks", nlohmann::ordered_json::array()}};
+  if (pooled.context_entry) out["context"] = *pooled.context_entry;
+  for (const Record& r : pooled.results) {
+    if (r.entry == nullptr)
+      throw ResultsError(fmt::format("{}: error: not the results of an attnbench run", paths.front()));
+    nlohmann::ordered_json entry = *r.entry;
+    if (r.status == Status::kPass && r.time) {
+      const auto now = record_to_json(r).at("attnbench");
+      for (const char* part : {"time", "clocks"}) entry.at("attnbench")[part] = now.at(part);
+      entry["real_time"] = finite_or_null(r.time->median_us);
     }
-    for (const Record& r : pooled.results) {
-      const auto it = entries.find(key_of(r.item.id, r.kernel, r.device));
-      if (it == entries.end() || !passed(*it->second) || !r.time) continue;
-      const Json now = record_to_json(r).at("attnbench");
-      for (const char* part : {"time", "clocks"}) it->second->at("attnbench")[part] = now.at(part);
-      (*it->second)["real_time"] = finite_or_null(r.time->median_us);
-    }
-    return out;
-  } catch (const Json::exception& e) {
-    throw ResultsError(
-        fmt::format("{}: error: not the results of an attnbench run: {}", paths.front(), e.what()));
+    out["benchmarks"].push_back(std::move(entry));
   }
+  return out;
 }
 
 }  // namespace attnbench

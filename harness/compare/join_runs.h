@@ -23,7 +23,7 @@ void pool_runs(ResultSet& set, const ResultSet& more);
 /// The first file with the runs of all files pooled. An entry that passed in all files gets the samples of
 /// all, their median and its interval. `time.runs` is the number of runs; `time.run_us` and
 /// `time.run_samples` are the midmean and the number of samples of each; on a CPU the probes are listed too.
-/// `clocks.sm_mhz` is the mean. An entry that did not pass in some file is taken from the first such file.
+/// `clocks.sm_mhz` is the mean. Other entries are as pool_runs leaves them.
 /// Throws ResultsError.
 nlohmann::ordered_json pool_result_files(const std::vector<std::string>& paths);
 

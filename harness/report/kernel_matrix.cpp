@@ -115,27 +115,24 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
 
 /// What stands below the table.
 struct Remark {
-  std::string text, repro;  ///< repro: the line that repeats a failure, or empty
+  std::string text;
+  std::string repro = "";  ///< the line that repeats a failure
 };
 
 std::vector<Remark> remarks_on(const KernelColumn& c) {
   const std::string name = c.name.empty() ? "no kernel" : one_line(c.name);
   std::vector<Remark> out;
   if (c.compared > 0) {
-    out.push_back(
-        {fmt::format(
-             "{}: fastest in {} of {} timed cases{}; {} times the fastest kernel's time (geometric mean)",
-             name, c.fastest, c.compared,
-             c.disturbed > 0 ? fmt::format(" ({} disturbed left out)", c.disturbed) : "",
-             digits(c.slowdown(), 3)),
-         ""});
+    out.push_back({fmt::format(
+        "{}: fastest in {} of {} timed cases{}; {} times the fastest kernel's time (geometric mean)", name,
+        c.fastest, c.compared, c.disturbed > 0 ? fmt::format(" ({} disturbed left out)", c.disturbed) : "",
+        digits(c.slowdown(), 3))});
   } else if (c.disturbed > 0) {
     out.push_back({fmt::format("{}: not ranked: other processes disturbed {}", name,
-                               c.disturbed == 1 ? "its case" : fmt::format("all {} cases", c.disturbed)),
-                   ""});
+                               c.disturbed == 1 ? "its case" : fmt::format("all {} cases", c.disturbed))});
   }
   for (const auto& [reason, n] : c.skips)
-    out.push_back({fmt::format("{}: {} skipped: {}", name, n, one_line(reason)), ""});
+    out.push_back({fmt::format("{}: {} skipped: {}", name, n, one_line(reason))});
   for (const Record* r : c.failures) {
     out.push_back({fmt::format("{}: {} {}: {}", name, status_name(r->status), one_line(r->item.id),
                                one_line(r->reason)),
@@ -182,13 +179,12 @@ Matrix matrix_of(const ResultSet& run) {
   const auto left_out = [&m](int n, const char* which) {
     if (n == 0) return;
     m.remarks.push_back(
-        {fmt::format("{} {} {} left out of the counts", counted(n, "case"), which, n == 1 ? "is" : "are"),
-         ""});
+        {fmt::format("{} {} {} left out of the counts", counted(n, "case"), which, n == 1 ? "is" : "are")});
   };
   left_out(alone, "that a single kernel has a time of");
   left_out(of_one_usable, "without two usable times");
   for (const TokenTime& t : token_times(step_times(run.results)))
-    m.remarks.push_back({one_line(token_time_text(t)), ""});
+    m.remarks.push_back({one_line(token_time_text(t))});
   for (const KernelColumn& c : columns) {
     for (Remark& remark : remarks_on(c)) m.remarks.push_back(std::move(remark));
   }

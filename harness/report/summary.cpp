@@ -66,24 +66,19 @@ std::string time_mark(const TimeResult& t) {
 }
 
 std::vector<std::string> time_legends(std::span<const Record> records) {
-  bool busy = false, vague = false, one_copy = false;
-  for (const Record& r : records) {
-    busy = busy || (r.time && r.time->busy());
-    vague = vague || (r.time && r.time->vague());
-    one_copy = one_copy || (r.time && r.time->one_copy());
-  }
   std::vector<std::string> out;
-  if (busy)
-    out.emplace_back(
-        "! other processes took the cores during more than half of the samples (a thread waited for over 2 % of "
-        "the time): an unreliable time, however small its ± % is");
-  if (one_copy)
-    out.emplace_back(
-        "^ one copy of the tensors, as memory was short: no launch had new values, so results that a kernel keeps would "
-        "not be seen");
-  if (vague)
-    out.push_back(
-        fmt::format("? +/- {:g} % or more: not usable. Time it again while nothing else runs", 100 * kVague));
+  const auto add = [&](bool (TimeResult::*has)() const, std::string text) {
+    const auto marked = [&](const Record& r) { return r.time && (*r.time.*has)(); };
+    if (std::any_of(records.begin(), records.end(), marked)) out.push_back(std::move(text));
+  };
+  add(&TimeResult::busy,
+      "! other processes took the cores during more than half of the samples (a thread waited for over 2 % of the time): "
+      "an unreliable time, however small its ± % is");
+  add(&TimeResult::one_copy,
+      "^ one copy of the tensors, as memory was short: no launch had new values, so results that a kernel keeps would not "
+      "be seen");
+  add(&TimeResult::vague,
+      fmt::format("? +/- {:g} % or more: not usable. Time it again while nothing else runs", 100 * kVague));
   return out;
 }
 

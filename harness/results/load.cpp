@@ -139,9 +139,9 @@ class Gatherer {
  private:
   void add_own(const json& entry) {
     Record r = record_of_file(entry);
-    const auto whole = std::make_shared<nlohmann::json>(entry);
+    const auto whole = std::make_shared<json>(entry);
     if (set_.context_entry) fill_params(*whole, *set_.context_entry);
-    const auto served = whole->value("/attnbench/params/served"_json_pointer, nlohmann::json());
+    const auto served = whole->value("/attnbench/params/served"_json_pointer, json());
     if (served.is_object() && served.contains("stratum")) r.item.params.served = served_from_json(served);
     r.entry = whole;
     const auto [it, fresh] =
@@ -208,7 +208,7 @@ void parse_whole(const std::string& text, ResultSet& set) {
   if (const json* context = find_member(root, "context")) {
     check_schema(*context, set.path);
     set.context = read_at({set.path, "context"}, [&] { return context_from_json(*context); });
-    set.context_entry = std::make_shared<const nlohmann::json>(*context);
+    set.context_entry = std::make_shared<const json>(*context);
   }
   Gatherer gatherer(set);
   for (std::size_t i = 0; i < benchmarks->size(); ++i) {

@@ -37,7 +37,7 @@ struct ResultSet {
   std::vector<Record> results;  ///< of a plain file, without a kernel
   int torn_lines = 0;           ///< journal: 1 if a crash cut the last line short
   int replaced = 0;  ///< entries that a later one of the same name and device replaced (a resumed run)
-  std::shared_ptr<const nlohmann::json> context_entry;  ///< as in the file; null in a journal
+  std::shared_ptr<const nlohmann::ordered_json> context_entry;  ///< as in the file; null in a journal
 };
 
 /// The bytes of a results file. Throws ResultsError with the system's reason. Refuses a device, which may

@@ -48,7 +48,8 @@ struct Record {
   std::optional<Roofline> roofline;
   std::optional<CounterReading> counters;  ///< if the run requested them
   StageSeconds stages;
-  std::shared_ptr<const nlohmann::json> entry;  ///< if it was loaded: as in the file, for everything else
+  std::shared_ptr<const nlohmann::ordered_json>
+      entry;  ///< if it was loaded: as in the file, for everything else
 
   /// nullopt if nothing was timed.
   std::optional<double> median_us() const {

@@ -5,7 +5,7 @@
 namespace attnbench {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 const Json* object_at(const Json* j, const char* key) {
   if (j == nullptr || !j->is_object()) return nullptr;

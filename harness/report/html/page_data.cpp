@@ -12,8 +12,8 @@
 namespace attnbench {
 namespace {
 
-using Json = nlohmann::json;
-using Out = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
+using Out = Json;
 
 constexpr int kTimeDigits = 5;
 constexpr int kFigureDigits = 6;
@@ -46,6 +46,9 @@ const Json& at(const Json& j, const char* key) {
   return j.is_object() && it != j.end() ? *it : none();
 }
 
+/// With the keys in alphabetical order, as the page lists them.
+Out sorted(const Json& j) { return nlohmann::json(j); }
+
 std::string text_at(const Json& j, const char* key) {
   return at(j, key).is_string() ? at(j, key).get<std::string>() : "";
 }
@@ -53,7 +56,8 @@ std::string text_at(const Json& j, const char* key) {
 /// Members with a value (false has none), with numbers rounded.
 Out figures_of(const Json& object, const std::set<std::string>& without, int digits) {
   Out out = Out::object();
-  for (const auto& [key, value] : object.items()) {
+  const Out all = sorted(object);
+  for (const auto& [key, value] : all.items()) {
     if (value.is_null() || without.count(key) || value == Json(false)) continue;
     if ((value.is_string() && value.get_ref<const std::string&>().empty()) ||
         (value.is_array() && value.empty()))
@@ -61,7 +65,7 @@ Out figures_of(const Json& object, const std::set<std::string>& without, int dig
     if (value.is_object()) {
       out[key] = figures_of(value, {}, digits);
     } else {
-      out[key] = value.is_number() ? figure(value, digits) : Out(value);
+      out[key] = value.is_number() ? figure(value, digits) : value;
     }
   }
   return out;
@@ -72,7 +76,7 @@ Out run_of(const ResultSet& set) {
   run["file"] = set.path;
   run["complete"] = set.context.complete;
   if (set.context_entry == nullptr) return run;
-  const Json& c = *set.context_entry;
+  const Out c = sorted(*set.context_entry);
   for (const char* key : {"date", "host_name", "num_cpus", "load_avg"}) {
     if (!at(c, key).is_null()) run[key] = at(c, key);
   }
@@ -83,10 +87,10 @@ Out run_of(const ResultSet& set) {
 }
 
 /// For each parameter, the value that most cases have.
-Out common_params(const std::vector<const Json*>& params) {
+Out common_params(const std::vector<Out>& params) {
   std::map<std::string, std::map<std::string, int>> counts;  // key -> dumped value -> cases
-  for (const Json* p : params) {
-    for (const auto& [key, value] : p->items())
+  for (const Out& p : params) {
+    for (const auto& [key, value] : p.items())
       ++counts[key][value.dump(-1, ' ', false, Json::error_handler_t::replace)];
   }
   Out common = Out::object();
@@ -106,11 +110,11 @@ class Builder {
  public:
   Builder(std::span<const ResultSet> sets, const PageOptions& options) : sets_(sets) {
     std::size_t samples = 0;
-    std::vector<const Json*> params;
+    std::vector<Out> params;
     for (const ResultSet& set : sets) {
       for (const Record& r : set.results) {
         samples += r.samples_us().size();
-        if (const Json* p = params_of(r)) params.push_back(p);
+        if (Out p = params_of(r); p.is_object()) params.push_back(std::move(p));
       }
     }
     every_ = options.max_samples == 0 ? 1 : (samples + options.max_samples - 1) / options.max_samples;
@@ -153,10 +157,8 @@ class Builder {
   }
 
  private:
-  static const Json* params_of(const Record& r) {
-    if (r.entry == nullptr) return nullptr;
-    const Json& p = at(at(*r.entry, "attnbench"), "params");
-    return p.is_object() ? &p : nullptr;
+  static Out params_of(const Record& r) {
+    return r.entry == nullptr ? Out() : sorted(at(at(*r.entry, "attnbench"), "params"));
   }
 
   /// The repro line of a case differs between kernels only in the kernel's name. Returns the parts before and
@@ -185,10 +187,10 @@ class Builder {
     }
     c["repro"] = repro_parts(r);
     if (const Json& formula = at(own, "formula"); formula.is_string()) c["formula"] = formula;
-    if (const Json* params = params_of(r)) {
+    if (const Out params = params_of(r); params.is_object()) {
       Out differing = Out::object();
-      for (const auto& [key, value] : params->items()) {
-        if (!common_.contains(key) || common_[key] != Out(value)) differing[key] = value;
+      for (const auto& [key, value] : params.items()) {
+        if (!common_.contains(key) || common_[key] != value) differing[key] = value;
       }
       c["params"] = std::move(differing);
     }

@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "harness/report/html/case_facts.h"
