@@ -9,7 +9,7 @@
 namespace attnbench {
 namespace {
 
-// These differ from the streams of lengths (config/lengths.cpp) and of the workload (workload/plan.cpp).
+// These differ from the streams of lengths (config/lengths.cpp) and of the workload (tensors/plan.cpp).
 constexpr uint32_t kWindowStream = 0x77696e64;  // "wind"
 constexpr uint32_t kBlockStream = 0x626c6f63;   // "bloc"
 

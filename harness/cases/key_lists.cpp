@@ -8,7 +8,7 @@
 namespace attnbench {
 namespace {
 
-// Differs from the other streams (draws.cpp, mask_bits.cpp, config/lengths.cpp, workload/plan.cpp).
+// Differs from the other streams (draws.cpp, mask_bits.cpp, config/lengths.cpp, tensors/plan.cpp).
 constexpr uint32_t kListStream = 0x6c697374;  // "list"
 constexpr int32_t kOfQuery = 0xfff;           // no KV head has this number
 

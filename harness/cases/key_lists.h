@@ -1,5 +1,5 @@
 // Lists of keys, one for each query and KV head, in sparse attention by indices. This one function of the seed makes the
-// tensors of launches (workload/key_lists.h), the inputs of the reference and the costs.
+// tensors of launches (ops/attention/tensors_key_lists.h), the inputs of the reference and the costs.
 #pragma once
 
 #include <cstdint>

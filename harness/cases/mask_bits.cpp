@@ -7,7 +7,7 @@
 namespace attnbench {
 namespace {
 
-// Differs from the other streams (draws.cpp, config/lengths.cpp, workload/plan.cpp).
+// Differs from the other streams (draws.cpp, config/lengths.cpp, tensors/plan.cpp).
 constexpr uint32_t kMaskStream = 0x6d61736b;  // "mask"
 constexpr uint32_t kOfRow = 0xffffffff;       // a counter that no word of a row has
 

@@ -1,5 +1,5 @@
 // Custom masks: a bit for each query and key. This one function of the seed makes the tensors of launches
-// (workload/custom_mask.h), the inputs of the reference and the costs.
+// (ops/attention/tensors_custom_mask.h), the inputs of the reference and the costs.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ enum class Move { kBlocks, kGather };
 /// First row of each sequence that kv_move gathers: 0, some multiple of block_size, or any row.
 enum class Starts { kNone, kBlocks, kAny };
 
-/// What a launch contradicts, so that the kernel must refuse it (harness/tensors/bad_launch.h).
+/// What a launch contradicts, so that the kernel must refuse it (harness/ops/tensors_ops.h).
 enum class BadLaunch {
   kNone,
   kFeature,

@@ -14,7 +14,7 @@ namespace attnbench {
 /// rounded to their type, times their descales.
 ///
 /// Rows that the launch appends come from the new tensors. Rotated or quantised ones are taken as the kernel
-/// stored them, if `stored_new_k` and `stored_new_v` have them. check_cache.h judges them separately, because
+/// stored them, if `stored_new_k` and `stored_new_v` have them. ops/kv_append/judge_cache.h judges them separately, because
 /// near a rounding boundary both neighbours are right.
 class CaseInputs : public reference::BackwardInputs {
  public:

@@ -126,7 +126,7 @@ double ErrorModel::row_limit(const RowMoments& r, const CommonShares& shares) co
 
 double ErrorModel::common_variance(const RowMoments& r) const {
   // Key j's error e_j of its weight adds e_j w_j v_j to the row, and w_j v_j . o / |o|^2 = w_j^2 |v_j|^2 /
-  // sum w^2 |v|^2 of the row where values are independent: backward.md.
+  // sum w^2 |v|^2 of the row where values are independent: ops/attention_backward/README.md.
   const double p_quantum = p_quantum_ * r.p_max * keep_scale_;
   const double spacing = r.w2 > 0 ? p_quantum * p_quantum / (12.0 * r.w2) : 0.0;
   // An error d_j of a weight adds d_j w_j (v_j - o): nothing where one key carries the row.

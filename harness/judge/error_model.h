@@ -54,9 +54,9 @@ class ErrorModel {
   /// Variance, relative to the row itself, of the part of its error that is a multiple of it, as roundings
   /// of P and errors of logits leave it in all channels together where few keys carry the row.
   double common_variance(const RowMoments& row) const;
-  /// Limit of a bias of O by sums of 8-bit products inside the matrix unit (backward.md).
+  /// Limit of a bias of O by sums of 8-bit products inside the matrix unit (ops/attention_backward/README.md).
   double mma_bias() const { return mma_bias_; }
-  /// Limit of the bias that rounding O leaves, because a step is not small beside O (backward.md).
+  /// Limit of the bias that rounding O leaves, because a step is not small beside O (ops/attention_backward/README.md).
   double rounding_bias() const { return u_out_ * u_out_ / 2; }
   /// Unit roundoff of O, and the spacing of its type near zero.
   double out_roundoff() const { return u_out_; }

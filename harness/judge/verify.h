@@ -10,7 +10,7 @@
 namespace attnbench {
 
 /// Compares the outputs of one launch with the reference (attention, attention_backward, merge_states) or with the expected
-/// caches (kv_append, check_cache.h; kv_move). The mode must not be kOff. num_threads 0: all. Attention whose
+/// caches (kv_append, ops/kv_append/judge_cache.h; kv_move). The mode must not be kOff. num_threads 0: all. Attention whose
 /// `outputs.no_lse` is set is judged by O alone.
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics,
                const Check& check, int num_threads = 0);

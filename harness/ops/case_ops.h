@@ -17,18 +17,6 @@ struct CaseOps {
   void (*set_cost)(const CaseParams&, DrawSeed, CaseCost&);
 };
 
-#define ATTNBENCH_DECLARE(op)    \
-  namespace ops::op {            \
-  extern const CaseOps kCaseOps; \
-  }
-ATTNBENCH_OPS(ATTNBENCH_DECLARE)
-#undef ATTNBENCH_DECLARE
-
-inline const CaseOps& case_ops(Op op) {
-#define ATTNBENCH_ROW(op) &ops::op::kCaseOps,
-  static constexpr const CaseOps* kTable[] = {ATTNBENCH_OPS(ATTNBENCH_ROW)};
-#undef ATTNBENCH_ROW
-  return *kTable[static_cast<int32_t>(op)];
-}
+ATTNBENCH_OP_TABLE(CaseOps, kCaseOps, case_ops)
 
 }  // namespace attnbench

@@ -25,18 +25,6 @@ struct JudgeOps {
                                                  const HostOutputs& b);
 };
 
-#define ATTNBENCH_DECLARE(op)      \
-  namespace ops::op {              \
-  extern const JudgeOps kJudgeOps; \
-  }
-ATTNBENCH_OPS(ATTNBENCH_DECLARE)
-#undef ATTNBENCH_DECLARE
-
-inline const JudgeOps& judge_ops(Op op) {
-#define ATTNBENCH_ROW(op) &ops::op::kJudgeOps,
-  static constexpr const JudgeOps* kTable[] = {ATTNBENCH_OPS(ATTNBENCH_ROW)};
-#undef ATTNBENCH_ROW
-  return *kTable[static_cast<int32_t>(op)];
-}
+ATTNBENCH_OP_TABLE(JudgeOps, kJudgeOps, judge_ops)
 
 }  // namespace attnbench

@@ -6,8 +6,26 @@
 
 #include "kernels/contract/kernel.h"
 
-/// The folders of the ops, in the order of Op.
-#define ATTNBENCH_OPS(X) X(attention) X(kv_append) X(merge_states) X(attention_backward) X(kv_move)
+/// Calls X(op, ...) with the folder of each op, in the order of Op.
+#define ATTNBENCH_OPS(X, ...)        \
+  X(attention, __VA_ARGS__)          \
+  X(kv_append, __VA_ARGS__)          \
+  X(merge_states, __VA_ARGS__)       \
+  X(attention_backward, __VA_ARGS__) \
+  X(kv_move, __VA_ARGS__)
+
+/// Declares `row`, a Struct that ops/<op>/ defines for each op, and `function(op)`, which returns it.
+#define ATTNBENCH_OP_TABLE(Struct, row, function)                                             \
+  ATTNBENCH_OPS(ATTNBENCH_DECLARE_ROW, Struct, row)                                           \
+  inline const Struct& function(Op op) {                                                      \
+    static constexpr const Struct* kTable[] = {ATTNBENCH_OPS(ATTNBENCH_ADDRESS_OF_ROW, row)}; \
+    return *kTable[static_cast<int32_t>(op)];                                                 \
+  }
+#define ATTNBENCH_DECLARE_ROW(op, Struct, row) \
+  namespace ops::op {                          \
+  extern const Struct row;                     \
+  }
+#define ATTNBENCH_ADDRESS_OF_ROW(op, row) &ops::op::row,
 
 namespace attnbench {
 

@@ -39,18 +39,6 @@ struct TensorsOps {
 /// For `spoil`: a bit that no version of the contract has.
 inline constexpr uint64_t kNoFeature = 1ull << 63;
 
-#define ATTNBENCH_DECLARE(op)          \
-  namespace ops::op {                  \
-  extern const TensorsOps kTensorsOps; \
-  }
-ATTNBENCH_OPS(ATTNBENCH_DECLARE)
-#undef ATTNBENCH_DECLARE
-
-inline const TensorsOps& tensors_ops(Op op) {
-#define ATTNBENCH_ROW(op) &ops::op::kTensorsOps,
-  static constexpr const TensorsOps* kTable[] = {ATTNBENCH_OPS(ATTNBENCH_ROW)};
-#undef ATTNBENCH_ROW
-  return *kTable[static_cast<int32_t>(op)];
-}
+ATTNBENCH_OP_TABLE(TensorsOps, kTensorsOps, tensors_ops)
 
 }  // namespace attnbench

@@ -32,6 +32,11 @@ enum class Pad : int64_t {
   kQv = 272
 };
 
+inline void set_strides(const TokenStrides& from, int64_t& token, int64_t& head) {
+  token = from.token;
+  head = from.head;
+}
+
 TokenStrides token_strides(int64_t heads, int64_t dim, Pad pad = Pad::kNone);
 
 /// Unused floats behind each row of LSEs and probabilities, in a variant with padded strides.
@@ -52,6 +57,11 @@ struct KvStrides {
   /// Elements that `all` physical rows take.
   int64_t elements(int64_t all) const { return rows > 0 ? all / rows * block : all * token; }
 };
+inline void set_strides(const KvStrides& from, int64_t& block, int64_t& token, int64_t& head) {
+  block = from.block;
+  token = from.token;
+  head = from.head;
+}
 KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded = false);
 
 /// Strides of the K or V that cache slots of a launch hold: kv_move: the destination; else kv_strides.
@@ -77,6 +87,10 @@ GivenScaleStrides given_scale_strides(const CaseParams& p, bool is_v, bool padde
 struct DescaleStrides {
   int64_t outer, head;
 };
+inline void set_strides(const DescaleStrides& from, int64_t& outer, int64_t& head) {
+  outer = from.outer;
+  head = from.head;
+}
 DescaleStrides descale_strides(const CaseParams& p, Tensor tensor, bool padded);
 
 /// Layout of an output in memory: `outer` x `inner` rows of `width` entries; strides in entries.

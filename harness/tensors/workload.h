@@ -32,7 +32,7 @@ struct HostOutputs {
   std::vector<double> extra_variance;
   /// The whole caches, if the launch appends; kv_move: the whole destination.
   std::vector<unsigned char> k_cache, v_cache;
-  /// kv_append: the whole caches of computed scales (append_scales.h); empty if none are computed.
+  /// kv_append: the whole caches of computed scales (ops/kv_append/tensors_scales.h); empty if none are computed.
   std::vector<float> k_scales, v_scales;
   /// Padded strides: which output was written between its rows, in words; empty if none was.
   std::string stray;

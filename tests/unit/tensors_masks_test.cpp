@@ -45,7 +45,7 @@ TEST(WorkloadMasks, EntriesNameRowsAndOthersAreJunk) {
     variant.padded_strides = true;
     const WorkloadPlan plan = plan_workload(c, variant);
     const KeyListTensors t = key_list_tensors(c, plan, variant);
-    const KeyListStrides strides = key_list_strides(c.params, true);
+    const TokenStrides strides = key_list_strides(c.params, true);
     std::vector<bool> listed(plan.kv_owners.size(), false);
     for (std::size_t b = 0; b < 3; ++b) {
       const SeqLen s = c.params.seqs[b];

@@ -4,9 +4,7 @@
 #include "harness/cases/kv_rows.h"
 #include "harness/ops/attention/tensors_custom_mask.h"
 #include "harness/ops/attention/tensors_key_lists.h"
-#include "harness/ops/attention/tensors_outputs.h"
-#include "harness/ops/attention/tensors_plan.h"
-#include "harness/ops/attention/tensors_shape.h"
+#include "harness/ops/attention/tensors_parts.h"
 #include "harness/ops/tensors_ops.h"
 #include "harness/tensors/descales.h"
 
@@ -161,7 +159,8 @@ void point(const Workload& w, OpParams& op) {
   a.probs = w.data<float>("probs");
 }
 
-void spoil_params(BadLaunch how, AttentionParams& p) {
+void spoil(BadLaunch how, OpParams& op) {
+  AttentionParams& p = op.attention;
   switch (how) {
     case BadLaunch::kNone:
       break;
@@ -192,8 +191,6 @@ void spoil_params(BadLaunch how, AttentionParams& p) {
       break;
   }
 }
-
-void spoil(BadLaunch how, OpParams& op) { spoil_params(how, op.attention); }
 
 std::vector<Written> written(const OpParams& op) {
   const AttentionParams& p = op.attention;

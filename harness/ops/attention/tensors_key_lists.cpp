@@ -1,7 +1,6 @@
 #include "harness/ops/attention/tensors_key_lists.h"
 
 #include "harness/cases/key_lists.h"
-#include "harness/tensors/strides.h"
 
 namespace attnbench {
 namespace {
@@ -32,7 +31,7 @@ void for_each_list(const Case& c, const LayoutVariant& variant, const Visit& vis
 
 }  // namespace
 
-KeyListStrides key_list_strides(const CaseParams& p, bool padded) {
+TokenStrides key_list_strides(const CaseParams& p, bool padded) {
   const int64_t gap = padded ? kPadRow : 0;
   const int64_t head = p.topk + gap;
   return {p.num_heads_kv * head + gap, head};
@@ -42,7 +41,7 @@ KeyListTensors key_list_tensors(const Case& c, const WorkloadPlan& plan, const L
   KeyListTensors t;
   const CaseParams& p = c.params;
   if (p.topk == 0) return t;
-  const KeyListStrides strides = key_list_strides(p, variant.padded_strides);
+  const TokenStrides strides = key_list_strides(p, variant.padded_strides);
   // Lists of one token more than there are, as in a buffer of an engine's largest batch.
   t.indices.resize(static_cast<std::size_t>((plan.total_q + 1) * strides.token));
   for (std::size_t n = 0; n < t.indices.size(); ++n) t.indices[n] = kJunkEntries[n % 2];

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "harness/tensors/plan.h"
+#include "harness/tensors/strides.h"
 
 namespace attnbench {
 
@@ -12,10 +13,7 @@ namespace attnbench {
 /// follows one leaves its memory, or takes the other sign for no key.
 inline constexpr int32_t kJunkEntries[2] = {0x7ffffff0, -7};
 
-struct KeyListStrides {
-  int64_t token, head;
-};
-KeyListStrides key_list_strides(const CaseParams& p, bool padded);
+TokenStrides key_list_strides(const CaseParams& p, bool padded);
 
 struct KeyListTensors {
   std::vector<int32_t>

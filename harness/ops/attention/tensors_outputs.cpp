@@ -1,4 +1,4 @@
-#include "harness/ops/attention/tensors_outputs.h"
+#include "harness/ops/attention/tensors_parts.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "harness/ops/attention/tensors_plan.h"
+#include "harness/ops/attention/tensors_parts.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,10 +1,9 @@
-#include "harness/ops/attention/tensors_shape.h"
+#include "harness/ops/attention/tensors_parts.h"
 
 #include <algorithm>
 
 #include "harness/config/keys.h"
 #include "harness/ops/attention/tensors_key_lists.h"
-#include "harness/tensors/shared_tensors.h"
 
 namespace attnbench::ops::attention {
 namespace {
@@ -23,20 +22,12 @@ void set_types(const CaseParams& p, AttentionParams& a) {
 }
 
 void set_descale_strides(const CaseParams& p, bool padded, AttentionParams& a) {
-  const DescaleStrides q = descale_strides(p, Tensor::kQ, padded);
-  a.q_descale_stride_outer = q.outer;
-  a.q_descale_stride_head = q.head;
-  const DescaleStrides k = descale_strides(p, Tensor::kK, padded);
-  a.k_descale_stride_outer = k.outer;
-  a.k_descale_stride_head = k.head;
-  const DescaleStrides v = descale_strides(p, Tensor::kV, padded);
-  a.v_descale_stride_outer = v.outer;
-  a.v_descale_stride_head = v.head;
+  set_strides(descale_strides(p, Tensor::kQ, padded), a.q_descale_stride_outer, a.q_descale_stride_head);
+  set_strides(descale_strides(p, Tensor::kK, padded), a.k_descale_stride_outer, a.k_descale_stride_head);
+  set_strides(descale_strides(p, Tensor::kV, padded), a.v_descale_stride_outer, a.v_descale_stride_head);
   if (p.type_of_k() == DType::kInt8) {
-    const KvStrides rows = row_scale_strides(p, false, padded);
-    a.k_descale_stride_block = rows.block;
-    a.k_descale_stride_outer = rows.token;
-    a.k_descale_stride_head = rows.head;
+    set_strides(row_scale_strides(p, false, padded), a.k_descale_stride_block, a.k_descale_stride_outer,
+                a.k_descale_stride_head);
   }
 }
 
@@ -44,14 +35,10 @@ void set_block_scales(const CaseParams& p, bool padded, AttentionParams& a) {
   if (p.scale_block() == 0) return;
   a.scale_block = p.scale_block();
   a.dtype_block_scale = p.type_of_block_scale();
-  const KvStrides k = block_scale_strides(p, false, padded);
-  a.k_block_scale_stride_block = k.block;
-  a.k_block_scale_stride_token = k.token;
-  a.k_block_scale_stride_head = k.head;
-  const KvStrides v = block_scale_strides(p, true, padded);
-  a.v_block_scale_stride_block = v.block;
-  a.v_block_scale_stride_token = v.token;
-  a.v_block_scale_stride_head = v.head;
+  set_strides(block_scale_strides(p, false, padded), a.k_block_scale_stride_block,
+              a.k_block_scale_stride_token, a.k_block_scale_stride_head);
+  set_strides(block_scale_strides(p, true, padded), a.v_block_scale_stride_block,
+              a.v_block_scale_stride_token, a.v_block_scale_stride_head);
   if (p.k_tail() == 0) return;
   a.k_tail_stride_block = a.k_stride_block / 2;
   a.k_tail_stride_token = a.k_stride_token / 2;
@@ -59,34 +46,26 @@ void set_block_scales(const CaseParams& p, bool padded, AttentionParams& a) {
 }
 
 void set_tensor_strides(const CaseParams& p, bool padded, AttentionParams& a) {
-  const TokenStrides q = token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kQ));
-  a.q_stride_token = q.token;
-  a.q_stride_head = q.head;
+  set_strides(token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kQ)), a.q_stride_token,
+              a.q_stride_head);
   if (p.qv) {
-    const TokenStrides qv = token_strides(p.num_heads_q, p.dim_v(), pad_if(padded, Pad::kQv));
-    a.qv_stride_token = qv.token;
-    a.qv_stride_head = qv.head;
+    set_strides(token_strides(p.num_heads_q, p.dim_v(), pad_if(padded, Pad::kQv)), a.qv_stride_token,
+                a.qv_stride_head);
   }
-  const TokenStrides out = token_strides(p.num_heads_q, p.dim_v(), pad_if(padded, Pad::kOut));
-  a.out_stride_token = out.token;
-  a.out_stride_head = out.head;
+  set_strides(token_strides(p.num_heads_q, p.dim_v(), pad_if(padded, Pad::kOut)), a.out_stride_token,
+              a.out_stride_head);
   const KvStrides k = kv_strides(p, false, padded);
   a.k_stride_block = k.block;
   a.k_stride_token = k.token;
   a.k_stride_head = k.head;
-  const KvStrides v = kv_strides(p, true, padded);
-  a.v_stride_block = v.block;
-  a.v_stride_token = v.token;
-  a.v_stride_head = v.head;
+  set_strides(kv_strides(p, true, padded), a.v_stride_block, a.v_stride_token, a.v_stride_head);
   a.block_size = p.kv == KvSource::kPaged ? p.block_size : 0;
   a.shared_prefix = p.path == Path::kOneCall ? p.shared_tokens() : 0;
   a.cache_capacity = p.kv == KvSource::kContiguous ? k.rows : 0;
-  const TokenStrides k_new = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewK));
-  a.k_new_stride_token = k_new.token;
-  a.k_new_stride_head = k_new.head;
-  const TokenStrides v_new = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewV));
-  a.v_new_stride_token = v_new.token;
-  a.v_new_stride_head = v_new.head;
+  set_strides(token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewK)), a.k_new_stride_token,
+              a.k_new_stride_head);
+  set_strides(token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewV)), a.v_new_stride_token,
+              a.v_new_stride_head);
 }
 
 /// Lengths, and the strides that follow from them.
@@ -122,9 +101,7 @@ AttentionParams shape_of(const Case& item, bool padded) {
   a.attention_chunk = p.attention_chunk;
   a.topk = p.topk;
   if (p.topk > 0) {
-    const KeyListStrides lists = key_list_strides(p, padded);
-    a.topk_stride_token = lists.token;
-    a.topk_stride_head = lists.head;
+    set_strides(key_list_strides(p, padded), a.topk_stride_token, a.topk_stride_head);
   }
   a.softmax_scale = softmax_scale_of(p);
   a.softcap = static_cast<float>(p.softcap);

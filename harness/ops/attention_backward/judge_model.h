@@ -1,4 +1,4 @@
-// The tolerance of gradients, derived from a kernel's declared arithmetic: see backward.md of this folder.
+// The tolerance of gradients, derived from a kernel's declared arithmetic: see README.md of this folder.
 #pragma once
 
 #include <cstdint>

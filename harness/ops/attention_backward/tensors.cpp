@@ -3,9 +3,8 @@
 #include <string>
 
 #include "harness/error.h"
-#include "harness/ops/attention/tensors_shape.h"
+#include "harness/ops/attention/tensors_parts.h"
 #include "harness/ops/tensors_ops.h"
-#include "harness/tensors/shared_tensors.h"
 
 namespace attnbench::ops::attention_backward {
 namespace {
@@ -37,9 +36,7 @@ AttentionBackwardParams shape_of(const Case& item, bool padded) {
   g.out_stride_head = a.out_stride_head;
   g.lse_stride_head = a.lse_stride_head;
   const auto set = [&](int64_t& token, int64_t& head, int32_t heads, int32_t dim, Pad pad) {
-    const TokenStrides s = token_strides(heads, dim, pad_if(padded, pad));
-    token = s.token;
-    head = s.head;
+    set_strides(token_strides(heads, dim, pad_if(padded, pad)), token, head);
   };
   set(g.d_out_stride_token, g.d_out_stride_head, p.num_heads_q, p.dim_v(), Pad::kDOut);
   set(g.dq_stride_token, g.dq_stride_head, p.num_heads_q, p.head_dim, Pad::kDq);
@@ -121,47 +118,20 @@ void point(const Workload& w, OpParams& op) {
   g.dsinks = w.data<float>("dsinks");
 }
 
-/// What a forward pass on the inputs of `g` is given.
-OpParams forward_of(const AttentionBackwardParams& g) {
-  AttentionParams a{};
-  a.features = g.features;
-  a.batch = g.batch;
-  a.num_heads_q = g.num_heads_q;
-  a.num_heads_kv = g.num_heads_kv;
-  a.head_dim = g.head_dim;
-  a.head_dim_v = g.head_dim_v;
-  a.total_q = g.total_q;
-  a.max_seqlen_q = g.max_seqlen_q;
-  a.max_seqlen_k = g.max_seqlen_k;
-  a.dtype_q = a.dtype_k = a.dtype_v = a.dtype_out = g.dtype;
-  a.q = g.q;
-  a.q_stride_token = g.q_stride_token;
-  a.q_stride_head = g.q_stride_head;
-  a.cu_seqlens_q = g.cu_seqlens_q;
-  a.k = g.k;
-  a.k_stride_token = g.k_stride_token;
-  a.k_stride_head = g.k_stride_head;
-  a.v = g.v;
-  a.v_stride_token = g.v_stride_token;
-  a.v_stride_head = g.v_stride_head;
-  a.cu_seqlens_k = g.cu_seqlens_k;
-  a.causal = g.causal;
-  a.window_left = g.window_left;
-  a.window_right = g.window_right;
-  a.softmax_scale = g.softmax_scale;
-  a.softcap = g.softcap;
-  a.alibi_slopes = g.alibi_slopes;
-  a.alibi_stride_batch = g.alibi_stride_batch;
-  a.alibi_sqrt = g.alibi_sqrt;
-  a.sinks = g.sinks;
-  a.out = const_cast<void*>(g.out);
-  a.out_stride_token = g.out_stride_token;
-  a.out_stride_head = g.out_stride_head;
-  a.lse = const_cast<float*>(g.lse);
-  a.lse_stride_head = g.lse_stride_head;
-  a.p_dropout = g.p_dropout;
-  a.dropout_seed = g.dropout_seed;
-  a.dropout_offset = g.dropout_offset;
+/// A forward pass on the inputs, which writes the inputs O and LSE.
+OpParams forward_of(const Workload& w) {
+  AttentionParams a = attention::shape_of(w.item(), w.padded());
+  a.total_q = w.plan().total_q;
+  a.lse_stride_head = lse_stride(a.total_q, w.padded());
+  a.q = w.data("q");
+  a.k = w.data("k");
+  a.v = w.data("v");
+  a.cu_seqlens_q = w.data<int32_t>("cu_seqlens_q");
+  a.cu_seqlens_k = w.data<int32_t>("cu_seqlens_k");
+  a.alibi_slopes = w.data<float>("alibi_slopes");
+  a.sinks = w.data<float>("sinks");
+  a.out = w.data("out");
+  a.lse = w.data<float>("lse");
   return op_params(a);
 }
 
@@ -169,7 +139,7 @@ OpParams forward_of(const AttentionBackwardParams& g) {
 void run_forward(Workload& w) {
   const Kernel* forward = w.variant().forward;
   if (forward == nullptr) return;
-  const OpParams op = forward_of(w.params().attention_backward);
+  const OpParams op = forward_of(w);
   LaunchContext context = w.device().launch_context();
   KernelMessage message{};
   const auto check = [&](KernelStatus status) {
@@ -208,15 +178,14 @@ HostOutputs download(const Workload& w) {
   return h;
 }
 
-void spoil_params(BadLaunch how, AttentionBackwardParams& p) {
+void spoil(BadLaunch how, OpParams& op) {
+  AttentionBackwardParams& p = op.attention_backward;
   if (how == BadLaunch::kFeature) p.features |= kNoFeature;
   if (how == BadLaunch::kDType) p.dtype = DType::kInt8;
   if (how == BadLaunch::kHeadDim) p.head_dim = 0;
   if (how == BadLaunch::kHeads) p.num_heads_q = p.num_heads_kv > 1 ? p.num_heads_q + 1 : 0;
   if (how == BadLaunch::kPointer) p.q = nullptr;
 }
-
-void spoil(BadLaunch how, OpParams& op) { spoil_params(how, op.attention_backward); }
 
 std::vector<Written> written(const OpParams& op) {
   const AttentionBackwardParams& p = op.attention_backward;

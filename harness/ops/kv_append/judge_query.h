@@ -9,7 +9,7 @@
 
 namespace attnbench {
 
-/// Compares every byte of query_out: rows of tokens as check_cache.h does with keys, and that rows of padding
+/// Compares every byte of query_out: rows of tokens as judge_cache.h does with keys, and that rows of padding
 /// tokens and the padding between rows are as they were, 0xff. Returns the first difference, in words, and
 /// describes it in `worst`.
 std::optional<std::string> check_query_out(const Workload& w, const AppendedRows& rows,

@@ -18,10 +18,7 @@ constexpr uint32_t kSlotStream = 0xdu << 24;  // differs from every Tensor's (va
 ScaleParams scale_shape(const CaseParams& p, bool is_v, bool padded) {
   ScaleParams s{};
   if (p.computes_scales(is_v)) {
-    const KvStrides of = row_scale_strides(p, is_v, padded);
-    s.stride_block = of.block;
-    s.stride_token = of.token;
-    s.stride_head = of.head;
+    set_strides(row_scale_strides(p, is_v, padded), s.stride_block, s.stride_token, s.stride_head);
   } else if (p.quantises(is_v)) {
     const GivenScaleStrides of = given_scale_strides(p, is_v, padded);
     s.given_stride_head = of.head;
@@ -40,30 +37,20 @@ KvAppendParams shape_of(const CaseParams& p, bool padded) {
   if (p.query_out != QueryOut::kNone) {
     a.num_heads_q = p.num_heads_q;
     a.dtype_query_out = p.query_out == QueryOut::kE4m3 ? DType::kE4m3 : p.dtype;
-    const TokenStrides from = token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kQ));
-    a.query_stride_token = from.token;
-    a.query_stride_head = from.head;
-    const TokenStrides to = token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kOut));
-    a.query_out_stride_token = to.token;
-    a.query_out_stride_head = to.head;
+    set_strides(token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kQ)), a.query_stride_token,
+                a.query_stride_head);
+    set_strides(token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kOut)), a.query_out_stride_token,
+                a.query_out_stride_head);
   }
   a.dtype_k = p.type_of_k();
   a.dtype_v = p.type_of_v();
   a.block_size = p.block_size;
-  const TokenStrides key = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewK));
-  a.key_stride_token = key.token;
-  a.key_stride_head = key.head;
-  const TokenStrides value = token_strides(p.num_heads_kv, p.dim_v(), pad_if(padded, Pad::kNewV));
-  a.value_stride_token = value.token;
-  a.value_stride_head = value.head;
-  const KvStrides k = kv_strides(p, false, padded);
-  a.k_stride_block = k.block;
-  a.k_stride_token = k.token;
-  a.k_stride_head = k.head;
-  const KvStrides v = kv_strides(p, true, padded);
-  a.v_stride_block = v.block;
-  a.v_stride_token = v.token;
-  a.v_stride_head = v.head;
+  set_strides(token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewK)), a.key_stride_token,
+              a.key_stride_head);
+  set_strides(token_strides(p.num_heads_kv, p.dim_v(), pad_if(padded, Pad::kNewV)), a.value_stride_token,
+              a.value_stride_head);
+  set_strides(kv_strides(p, false, padded), a.k_stride_block, a.k_stride_token, a.k_stride_head);
+  set_strides(kv_strides(p, true, padded), a.v_stride_block, a.v_stride_token, a.v_stride_head);
   for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
   a.num_tokens += p.padding_tokens;
   a.rotary = rotary_shape(p);
@@ -217,7 +204,8 @@ HostOutputs download(const Workload& w) {
   return h;
 }
 
-void spoil_params(BadLaunch how, KvAppendParams& p) {
+void spoil(BadLaunch how, OpParams& op) {
+  KvAppendParams& p = op.kv_append;
   if (how == BadLaunch::kFeature) p.features |= kNoFeature;
   if (how == BadLaunch::kDType) p.dtype_in = DType::kInt8;
   if (how == BadLaunch::kHeadDim) p.head_dim = 0;
@@ -225,8 +213,6 @@ void spoil_params(BadLaunch how, KvAppendParams& p) {
   if (how == BadLaunch::kBlockSize) p.block_size = 0;
   if (how == BadLaunch::kPointer) p.key = nullptr;
 }
-
-void spoil(BadLaunch how, OpParams& op) { spoil_params(how, op.kv_append); }
 
 std::vector<Written> written(const OpParams& op) {
   const KvAppendParams& p = op.kv_append;

@@ -21,15 +21,12 @@ KvMoveParams shape_of(const CaseParams& p, bool padded) {
   m.dtype_k = p.type_of_k();
   m.dtype_v = p.type_of_v();
   m.dtype_out = p.dtype;
-  const auto set = [](const KvStrides& s, int64_t& block, int64_t& token, int64_t& head) {
-    block = s.block;
-    token = s.token;
-    head = s.head;
-  };
-  set(kv_strides(p, false, padded), m.k_src_stride_block, m.k_src_stride_token, m.k_src_stride_head);
-  set(kv_strides(p, true, padded), m.v_src_stride_block, m.v_src_stride_token, m.v_src_stride_head);
-  set(cache_strides(p, false, padded), m.k_dst_stride_block, m.k_dst_stride_token, m.k_dst_stride_head);
-  set(cache_strides(p, true, padded), m.v_dst_stride_block, m.v_dst_stride_token, m.v_dst_stride_head);
+  set_strides(kv_strides(p, false, padded), m.k_src_stride_block, m.k_src_stride_token, m.k_src_stride_head);
+  set_strides(kv_strides(p, true, padded), m.v_src_stride_block, m.v_src_stride_token, m.v_src_stride_head);
+  set_strides(cache_strides(p, false, padded), m.k_dst_stride_block, m.k_dst_stride_token,
+              m.k_dst_stride_head);
+  set_strides(cache_strides(p, true, padded), m.v_dst_stride_block, m.v_dst_stride_token,
+              m.v_dst_stride_head);
   if (p.gathers()) {
     m.batch = static_cast<int32_t>(p.seqs.size());
     for (std::size_t b = 0; b < p.seqs.size(); ++b) m.total_k += p.seqs[b].k - p.start_of(b);
@@ -230,7 +227,8 @@ HostOutputs download(const Workload& w) {
   return h;
 }
 
-void spoil_params(BadLaunch how, KvMoveParams& p) {
+void spoil(BadLaunch how, OpParams& op) {
+  KvMoveParams& p = op.kv_move;
   if (how == BadLaunch::kFeature) p.features |= kNoFeature;
   if (how == BadLaunch::kDType) p.dtype_k = p.dtype_k == DType::kInt8 ? DType::kE4m3 : DType::kInt8;
   if (how == BadLaunch::kHeadDim) p.head_dim = 0;
@@ -238,8 +236,6 @@ void spoil_params(BadLaunch how, KvMoveParams& p) {
   if (how == BadLaunch::kBlockSize) p.block_size = 0;
   if (how == BadLaunch::kPointer) p.k_src = nullptr;
 }
-
-void spoil(BadLaunch how, OpParams& op) { spoil_params(how, op.kv_move); }
 
 std::vector<Written> written(const OpParams& op) {
   const KvMoveParams& p = op.kv_move;

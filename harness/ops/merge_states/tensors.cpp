@@ -99,15 +99,14 @@ HostOutputs download(const Workload& w) {
   return h;
 }
 
-void spoil_params(BadLaunch how, MergeStatesParams& p) {
+void spoil(BadLaunch how, OpParams& op) {
+  MergeStatesParams& p = op.merge_states;
   if (how == BadLaunch::kFeature) p.features |= kNoFeature;
   if (how == BadLaunch::kDType) p.dtype_out = DType::kInt8;
   if (how == BadLaunch::kHeadDim) p.head_dim = 0;
   if (how == BadLaunch::kHeads) p.num_heads = 0;
   if (how == BadLaunch::kPointer) p.partial_out = nullptr;
 }
-
-void spoil(BadLaunch how, OpParams& op) { spoil_params(how, op.merge_states); }
 
 std::vector<Written> written(const OpParams& op) {
   const MergeStatesParams& p = op.merge_states;
