@@ -14,6 +14,7 @@
 #include "harness/cli/usage_error.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/python.h"
+#include "harness/ops/op.h"
 #include "harness/session/session.h"
 
 namespace attnbench::cli {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "harness/fuzz/shrink.h"
+#include "harness/ops/op.h"
 #include "harness/results/exit_code.h"
 #include "harness/results/text.h"
 

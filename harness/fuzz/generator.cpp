@@ -10,6 +10,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/fuzz/corners.h"
+#include "harness/ops/op.h"
 
 namespace attnbench {
 namespace {

@@ -14,6 +14,7 @@
 #include "harness/gigabytes.h"
 #include "harness/launch/merge_variance.h"
 #include "harness/launch/numerics_bounds.h"
+#include "harness/ops/op.h"
 #include "harness/tensors/plan.h"
 
 namespace attnbench {

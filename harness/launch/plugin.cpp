@@ -19,6 +19,7 @@
 #include "harness/launch/last_words.h"
 #include "harness/launch/library_file.h"
 #include "harness/launch/opening_child.h"
+#include "harness/ops/op.h"
 #include "harness/plain_file.h"
 
 namespace attnbench {

@@ -17,6 +17,7 @@
 #include "harness/launch/description.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/opening_child.h"
+#include "harness/ops/op.h"
 
 namespace attnbench {
 namespace {

@@ -116,7 +116,7 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
 /// What stands below the table.
 struct Remark {
   std::string text;
-  std::string repro = "";  ///< the line that repeats a failure
+  std::string repro;  ///< the line that repeats a failure
 };
 
 std::vector<Remark> remarks_on(const KernelColumn& c) {

@@ -1,6 +1,7 @@
 // Faults of the conventions of LSEs: their base, the order of what is written, +inf, states in one list.
 #include <algorithm>
 
+#include "harness/ops/op.h"
 #include "harness/selftest/fault.h"
 
 namespace attnbench {

@@ -1,6 +1,7 @@
 // Faults of what shares a scale, of O in e4m3, of new rows for a quantised cache, and of rows that hold K and V.
 #include <algorithm>
 
+#include "harness/ops/op.h"
 #include "harness/selftest/fault.h"
 
 namespace attnbench {

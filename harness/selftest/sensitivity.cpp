@@ -12,6 +12,7 @@
 #include "harness/judge/verify.h"
 #include "harness/launch/last_words.h"
 #include "harness/ops/attention_backward/faults_host.h"
+#include "harness/ops/op.h"
 #include "harness/selftest/fault.h"
 
 namespace attnbench {

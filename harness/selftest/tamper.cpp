@@ -4,6 +4,7 @@
 
 #include "harness/launch/last_words.h"
 #include "harness/launch/launcher.h"
+#include "harness/ops/op.h"
 
 namespace attnbench {
 

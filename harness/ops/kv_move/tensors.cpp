@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "harness/cases/paths.h"
+#include "harness/config/keys.h"
 #include "harness/ops/tensors_ops.h"
 #include "harness/tensors/descales.h"
 #include "harness/tensors/shared_tensors.h"
