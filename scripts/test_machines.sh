@@ -82,7 +82,7 @@ while read -r name cores memory free l3 limit; do
   run=(env "${environment[@]}" LD_PRELOAD="$library")
   "${run[@]}" "$build/attnbench" run "$attnbench_root/configs/quickstart.yaml" --device cpu --out "$place/$name/out" ||
     failed+=("$name: quickstart")
-  # Tens of threads that share a real core make times that no machine has.
+  # Tens of threads that share a real core make times that no machine has. So the tests have fewer than the machine.
   ((cores <= 16)) || run+=(OMP_NUM_THREADS=16)
   (cd "$build" && "${run[@]}" ctest --output-on-failure --parallel "$(nproc)" "$@") || failed+=("$name: tests")
 done <<<"$machines"

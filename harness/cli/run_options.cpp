@@ -46,7 +46,9 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
   command->add_flag("--counters", o->counters,
                     "After timing, count further launches with the GPU's counters (CUPTI): bytes that DRAM "
                     "moved, tensor pipe activity, L2 hits. Where they cannot be read, the record says why");
-  command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")
+  command
+      ->add_option("--threads", o->threads,
+                   "Host threads of the cpu device (default: all, or OMP_NUM_THREADS)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
   command

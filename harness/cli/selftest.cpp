@@ -283,7 +283,9 @@ void add_selftest(CLI::App& app, Program& program) {
                    "Folder of selftest.json and selftest.md (default: results/runs/selftest)")
       ->check(has_a_name)
       ->type_name("DIR");
-  command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")
+  command
+      ->add_option("--threads", o->threads,
+                   "Host threads of the cpu device (default: all, or OMP_NUM_THREADS)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
   auto* sensitivity = command->add_flag(

@@ -145,7 +145,9 @@ class CpuDevice final : public Device {
     waits_.emplace();
     constexpr auto kNap = std::chrono::microseconds(200);
     constexpr int kNaps = 500;
-    // The harness's own loops run on all threads, also if the kernel gets fewer.
+    // Where a team is larger than the one before it, OpenMP makes threads, whose work would look like a kernel's. The
+    // harness's own loops run on all threads, also if the kernel gets fewer.
+    if (omp_get_max_threads() < info_.threads) omp_set_num_threads(info_.threads);
     team_ = team_of(std::max(info_.threads, omp_get_max_threads()));
     for (int i = 0; i < kNaps; ++i) {
       const double before = foreign_seconds(team_);

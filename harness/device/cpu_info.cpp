@@ -89,7 +89,7 @@ int64_t cpu_cache_bytes() {
   return int64_t{32} << 20;
 }
 
-int cpu_threads() { return std::max(1, omp_get_num_procs()); }
+int cpu_threads() { return std::clamp(omp_get_max_threads(), 1, std::max(1, omp_get_num_procs())); }
 
 double cpu_busy_threads(double seconds) {
   const double before = busy_ticks();

@@ -14,7 +14,7 @@ std::string cpu_model();
 /// the processors that the process may run on, else what sysconf says, else 32 MiB.
 int64_t cpu_cache_bytes();
 
-/// Hardware threads that this process may run on.
+/// Threads of a launch by default: the hardware threads that this process may run on, or fewer by OMP_NUM_THREADS.
 int cpu_threads();
 
 /// How many of these were kept busy by anybody during the next `seconds`, in which this process sleeps; 0

@@ -64,8 +64,7 @@ int HostView::k_len(int seq) const {
 }
 
 std::vector<HostRow> HostView::rows() const {
-  Mask mask = mask_of_launch(p_);
-  mask.chunk = p_.attention_chunk;
+  const Mask mask = mask_of_launch(p_);
   std::vector<HostRow> rows;
   for (int b = 0; b < p_.batch; ++b) {
     const int q_len = this->q_len(b);

@@ -43,10 +43,12 @@ struct OutView {
   }
 };
 
-/// Causal mask and window of a launch of attention or attention_backward.
+/// Causal mask, window and chunk of a launch of attention or attention_backward.
 template <class Params>
 Mask mask_of_launch(const Params& p) {
-  return {p.causal != 0, p.window_left, p.window_right, 0, (p.features & kTopLeft) != 0};
+  Mask mask{p.causal != 0, p.window_left, p.window_right, 0, (p.features & kTopLeft) != 0};
+  if constexpr (requires { p.attention_chunk; }) mask.chunk = p.attention_chunk;
+  return mask;
 }
 
 /// Number of elements of the LSE that a launch may address.

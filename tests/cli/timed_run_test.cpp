@@ -58,6 +58,14 @@ class CliTimed : public ::testing::Test {
   Scratch scratch_;
 };
 
+/// As on a server whose shells set OMP_NUM_THREADS for other programs.
+TEST_F(CliTimed, MoreThreadsThanTheEnvironmentNamesAccuseNobody) {
+  ASSERT_EQ(setenv("OMP_NUM_THREADS", "2", 1), 0);
+  const Outcome o = run({"--threads", "12", "--no-ceilings"});
+  ASSERT_EQ(unsetenv("OMP_NUM_THREADS"), 0);
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+}
+
 TEST_F(CliTimed, WithoutCountersTheRunGoesOnAndSaysWhy) {
   const Outcome o = run({"--counters"});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
