@@ -268,7 +268,7 @@ struct CaseParams {
   /// Values of q, K and V from a file; null: they are drawn by `data`.
   std::shared_ptr<const CapturedTensors> captured;
 
-  OpTraits does() const { return traits_of(op); }
+  const OpTraits& does() const { return traits_of(op); }
   /// Whether K and V lie in pages.
   bool paged() const { return does().copies() || (!does().merges && kv == KvSource::kPaged); }
   DType type_of_q() const { return q_dtype.value_or(dtype); }

@@ -56,7 +56,9 @@ Rows score_keys();
 Rows call_keys();
 // key_rows_append.cpp
 Rows append_keys();
-// harness/ops/kv_move/keys.cpp
+// harness/ops/*/keys.cpp
+Rows kv_append_keys();
+Rows merge_keys();
 Rows move_keys();
 
 }  // namespace attnbench::key_rows

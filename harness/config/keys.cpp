@@ -10,51 +10,6 @@ namespace attnbench {
 namespace key_rows {
 namespace {
 
-Rows merge_keys() {
-  return {
-      integer_key("states", "`merge_states`: number of partial states per row", &C::states, 1, 256)
-          .when(is_merge)
-          .labelled([](P p) { return fmt::format("/{}x", p.states); })
-          .always_written(),
-      word_key<bool>("states_per_row",
-                     "`merge_states`: every row has `states` states, or 0 to `states` in one list with "
-                     "`state_indptr`",
-                     &C::ragged_states, {{"equal", false}, {"varied", true}})
-          .when(is_merge)
-          .labelled(label("varied-", [](P p) { return p.ragged_states; }))
-          .needing(feature(kRaggedStates, [](P p) { return p.ragged_states; })),
-      word_key<bool>("partial_dtype", "`merge_states`: type of the partial O; `same`: `dtype`",
-                     &C::partial_fp32, {{"fp32", true}, {"same", false}})
-          .when(is_merge)
-          .unified([](C& p) { p.partial_fp32 = p.partial_fp32 || p.dtype == DType::kFp32; })
-          .labelled([](P p) { return std::string(dtype_name(p.type_of_partial())); })
-          .reported([](Json& j, P p) { j["partial_dtype"] = dtype_name(p.type_of_partial()); })
-          .always_written(),
-      number_key("empty_states", "`merge_states`: share of states without keys: LSE -inf, NaN in O",
-                 &C::empty_states, [](double x) { return x >= 0.0 && x <= 1.0; }, "a number from 0 to 1",
-                 {{"type", "number"}, {"minimum", 0}, {"maximum", 1}})
-          .when(is_merge)
-          .labelled([](P p) { return p.empty_states > 0 ? fmt::format("/empty{}", p.empty_states) : ""; })
-          .always_written(),
-      word_key(
-          "empty_lse",
-          "`merge_states`: LSE of a state without keys: -inf; +inf, as FlashAttention 2 writes it; or either",
-          &C::empty_lse, words_of(empty_lse_name, {EmptyLse::kMinusInf, EmptyLse::kPlusInf, EmptyLse::kBoth}))
-          .when([](P p) { return is_merge(p) && p.empty_states > 0; })
-          .labelled([](P p) {
-            return p.empty_lse == EmptyLse::kMinusInf ? "" : fmt::format("-{}", empty_lse_name(p.empty_lse));
-          })
-          .needing(feature(kInfLse, [](P p) { return p.empty_lse != EmptyLse::kMinusInf; })),
-      word_key<bool>(
-          "lse_layout",
-          "`merge_states`: order of the partial LSEs, (state, head, token) or (state, token, head)",
-          &C::lse_token_major, {{"head_major", false}, {"token_major", true}})
-          .when([](P p) { return is_merge(p) && !p.ragged_states; })  // one list has one order
-          .labelled(label("/token_major", [](P p) { return p.lse_token_major; }))
-          .always_written(),
-  };
-}
-
 /// Conventions of LSEs.
 Rows lse_keys() {
   return {
@@ -138,8 +93,9 @@ Rows make_keys() {
           .labelled([](P p) { return std::string(op_name(p.op)); })
           .always_written(),
   };
-  for (Rows (*rows)() : {memory_keys, shape_keys, descale_keys, mask_keys, score_keys, append_keys, call_keys,
-                         move_keys, merge_keys, lse_keys, refusal_keys, last_keys}) {
+  for (Rows (*rows)() :
+       {memory_keys, shape_keys, descale_keys, mask_keys, score_keys, append_keys, kv_append_keys, call_keys,
+        move_keys, merge_keys, lse_keys, refusal_keys, last_keys}) {
     for (SweepKey& key : rows()) keys.push_back(std::move(key));
   }
   return keys;
@@ -170,7 +126,7 @@ std::vector<std::string> sweep_key_names(const std::vector<std::string>& more) {
 uint64_t features_of(const CaseParams& params) {
   uint64_t features = 0;
   for (const SweepKey& key : sweep_keys()) {
-    if (key.features) features |= key.features(params);
+    if (key.features && key.applies(params)) features |= key.features(params);
   }
   return features;
 }

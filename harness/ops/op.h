@@ -42,15 +42,15 @@ struct OpTraits {
   constexpr bool copies() const { return appends || moves; }
 };
 
-constexpr OpTraits traits_of(Op op) {
-  constexpr OpTraits kTraits[] = {{.attends = true},
-                                  {.appends = true},
-                                  {.merges = true},
-                                  {.attends = true, .gradients = true},
-                                  {.moves = true}};
-  static_assert(std::size(kTraits) == std::size(kOps));
-  return kTraits[static_cast<int32_t>(op)];
-}
+/// In the order of Op.
+inline constexpr OpTraits kOpTraits[] = {{.attends = true},
+                                         {.appends = true},
+                                         {.merges = true},
+                                         {.attends = true, .gradients = true},
+                                         {.moves = true}};
+static_assert(std::size(kOpTraits) == std::size(kOps));
+
+constexpr const OpTraits& traits_of(Op op) { return kOpTraits[static_cast<int32_t>(op)]; }
 
 /// A launch of attention, and one of merge_states.
 inline OpParams op_params(const AttentionParams& attention) {

@@ -118,7 +118,7 @@ TEST(Keys, EveryFeatureOfAKernelHasAKeyThatNeedsIt) {
     for (const char* beside :
          {"kv: contiguous", "kv: paged", "dtype: fp16", "kv: paged, append: in_call",
           "kv: paged, append: in_call, rotary: neox", "op: kv_append, kv: paged, kv_dtype: int8",
-          "op: kv_move, kv: paged", "op: kv_move, kv: paged, move: gather"}) {
+          "op: kv_move, kv: paged", "op: kv_move, kv: paged, move: gather", "op: merge_states"}) {
       try {
         needed =
             needed || ((features_with(beside, "") & f.bit) == 0 && (features_with(beside, key) & f.bit) != 0);
