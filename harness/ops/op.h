@@ -1,5 +1,5 @@
-// The ops, and what each of them does. The rest of the program asks this table and the functions in case_ops.h,
-// tensors_ops.h and judge_ops.h; it names no op.
+// The ops, and what each of them does. The rest of the program asks these traits and the functions in case_ops.h,
+// tensors_ops.h and judge_ops.h; only options and the choice of a default kernel name an op.
 #pragma once
 
 #include <iterator>

@@ -9,7 +9,6 @@
 
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
-#include "harness/cases/visible_keys.h"
 #include "harness/error.h"
 #include "harness/ops/tensors_ops.h"
 #include "harness/tensors/aged_order.h"

@@ -1,16 +1,8 @@
 #include "harness/tensors/shared_tensors.h"
 
-#include <cmath>
 #include <numbers>
 
 namespace attnbench {
-
-void HostOutputs::flip_infinities() {
-  inf_empty_lse = true;
-  for (float& x : lse) {
-    if (std::isinf(x)) x = -x;
-  }
-}
 
 void add_lengths(Workload& w) {
   w.add_input("cu_seqlens_q", with_stale_sequence(w.plan().cu_seqlens_q));

@@ -1,8 +1,9 @@
 #include "harness/tensors/workload.h"
 
+#include <cmath>
 #include <new>
+#include <stdexcept>
 
-#include "harness/cases/cost.h"
 #include "harness/cases/kv_rows.h"
 #include "harness/device/ranks.h"
 #include "harness/error.h"
@@ -10,6 +11,13 @@
 #include "harness/tensors/captured_fill.h"
 
 namespace attnbench {
+
+void HostOutputs::flip_infinities() {
+  inf_empty_lse = true;
+  for (float& x : lse) {
+    if (std::isinf(x)) x = -x;
+  }
+}
 
 FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32_t heads, int32_t dim,
                   const TokenStrides& strides) {
@@ -177,11 +185,11 @@ void Workload::add_cache(const char* name, bool is_v, Role role) {
                                                 : job.num_rows * job.stride_token;
   const int64_t bytes = elements * static_cast<int64_t>(dtype_size(job.dtype));
   add(name, role, bytes, cache_rows(is_v), [this, is_v, bytes](void* to) {
-    for (const bool v : {is_v, true}) {
-      if (v != is_v && !item_.params.one_row) continue;
-      for (const FillJob& part : cache_jobs(v, cache_base(v, to))) fill(part, plan_.kv_owners, bytes);
-      if (v) break;
-    }
+    const auto fill_rows = [&](bool of_v) {
+      for (const FillJob& part : cache_jobs(of_v, cache_base(of_v, to))) fill(part, plan_.kv_owners, bytes);
+    };
+    fill_rows(is_v);
+    if (item_.params.one_row && !is_v) fill_rows(true);
   });
 }
 

@@ -10,6 +10,7 @@ namespace {
 
 MergeStatesParams shape_of(const CaseParams& p, bool padded) {
   MergeStatesParams m{};
+  // The bit of a type is that of the states, not of `dtype`.
   constexpr uint64_t kOwn = kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse | kE4m3Out;
   m.features = feature_of(p.type_of_partial()) | (features_of(p) & kOwn);
   m.num_states = p.states;
