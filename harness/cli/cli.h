@@ -31,6 +31,8 @@ struct Program {
   std::vector<std::string> peer_files;  ///< those that are installed; load_plugins adds them to plugin_files
   std::string python;                   ///< --python
   std::vector<std::size_t> worker_opens;    ///< worker only: those of plugin_files that it opens
+  bool judge = false;                       ///< a worker whose kernels run in a process of their own
+  bool runner = false;                      ///< that process
   std::vector<std::string> plugin_digests;  ///< worker only: of the files that its supervisor described
   std::vector<LoadedPlugin> plugins;
   std::vector<const Kernel*> table;  ///< storage of `kernels` if there are plug-ins

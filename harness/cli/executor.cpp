@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 
 #include "harness/cli/cli.h"
@@ -14,6 +15,7 @@
 #include "harness/cli/usage_error.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/python.h"
+#include "harness/launch/runner.h"
 #include "harness/ops/op.h"
 #include "harness/session/session.h"
 
@@ -36,21 +38,38 @@ bool merges_for(const LoadedPlugin& merging, const std::string& plugin, const Pr
 }  // namespace
 
 std::vector<std::string> worker_command(const Program& program, const std::string& plugin,
-                                        std::vector<std::string> more) {
+                                        std::vector<std::string> more, bool judge) {
   more.push_back("--worker");
+  if (judge) more.push_back("--judge");
   bool python = false;
   for (std::size_t i = 0; i < program.plugins.size(); ++i) {
     const LoadedPlugin& p = program.plugins[i];
     more.push_back("--plugin-digest=" + p.digest);
     if (p.path != plugin && (plugin.empty() || !merges_for(p, plugin, program))) continue;
     more.push_back(fmt::format("--worker-opens={}", i));
-    python = python || is_python(p.path);
+    python = python || (is_python(p.path) && !judge);
   }
   for (const std::string& word : peer_words(program)) more.push_back(word);
   return words_again(program, more, python);
 }
 
+std::vector<std::string> runner_of(const Program& program) {
+  if (!program.judge) return {};
+  // Nothing else of the command line: seeds and files of cases are no business of a kernel.
+  std::vector<std::string> words = {program_file(), "run", "--worker", "--runner"};
+  bool python = false;
+  for (const std::string& file : program.plugin_files) words.push_back("--plugin=" + file);
+  for (const std::string& digest : program.plugin_digests) words.push_back("--plugin-digest=" + digest);
+  for (const std::size_t i : program.worker_opens) {
+    words.push_back(fmt::format("--worker-opens={}", i));
+    python = python || is_python(program.plugin_files.at(i));
+  }
+  return python ? python_command(python_file(program.python), words) : words;
+}
+
 void add_worker_options(CLI::App& command, bool& worker, Program& program) {
+  command.add_flag("--judge", program.judge)->group("");
+  command.add_flag("--runner", program.runner)->group("");
   command.add_flag("--worker", worker)->group("");
   command.add_option("--worker-opens", program.worker_opens)
       ->expected(1)
@@ -77,6 +96,7 @@ Executor::Executor(const RunOptions& o, const Program& program, const SessionOpt
     tell_hangs(kHangSeconds);
     device_ = open_chosen_device(o.device, o.threads, o.quiet);
     info_ = device_->info();
+    info_.trust = "in_process";
     has_ceilings_ = known.has_value();
     if (known) device_->adopt_ceilings(*known);
   } else {
@@ -92,10 +112,16 @@ void Executor::open_workers(const RunOptions& o, const Program& program,
   // A worker gets cases through a pipe. The checks of their file go on its command line.
   std::vector<std::string> more;
   if (!check_of_file.empty()) more.push_back(fmt::format("--check={}", fmt::join(check_of_file, ",")));
-  s.worker_command = [&program, more](const std::string& plugin) {
-    return worker_command(program, plugin, more);
+  s.worker_command = [&program, more](const std::string& plugin, const std::string& device) {
+    return worker_command(program, plugin, more, device == "cpu");
   };
   s.devices = chosen_devices(o.device, o.quiet);
+  if (s.devices.front() == "cpu") {
+    // A judge's threads sleep when they wait, so that kernels have all cores.
+    const char* policy = std::getenv("OMP_WAIT_POLICY");
+    setenv(kUsersWaitPolicy, policy != nullptr ? policy : "", 0);
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+  }
   s.threads = o.threads;
   s.timeout_s = o.timeout_s;
   if (o.workers > 1) {

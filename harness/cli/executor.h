@@ -14,8 +14,12 @@ namespace attnbench::cli {
 
 /// The command line of a worker that opens this plug-in (empty: none) and what merges the states of its kernels: that
 /// of this process with the worker flag and `more` options.
+/// `judge`: it opens nothing itself, and its kernels run in the process of runner_command.
 std::vector<std::string> worker_command(const Program& program, const std::string& plugin,
-                                        std::vector<std::string> more);
+                                        std::vector<std::string> more, bool judge = false);
+
+/// In a judge: the command line of its runner; empty in other workers.
+std::vector<std::string> runner_of(const Program& program);
 
 /// Adds the hidden options that worker_command passes.
 void add_worker_options(CLI::App& command, bool& worker, Program& program);

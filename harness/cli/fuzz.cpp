@@ -137,7 +137,7 @@ class Lines {
 int run_fuzz(const FuzzFlags& flags, const Program& program) {
   RunOptions o = flags.run;
   const SessionOptions session = session_options(o, program);
-  if (o.worker) return serve_cases(session);
+  if (o.worker) return serve_cases(session, runner_of(program));
   check_kernel_names(o.kernels, program.kernels);
   o.device = device_for(o.device, o.kernels, program.kernels);
   FuzzOptions options = flags.fuzz;

@@ -246,6 +246,12 @@ class Gate {
     const bool replaces = has_baseline(o_);
     if (replaces) {
       base_.results = load_results(o_.baseline);
+      if (base_.results.context.device.trust == "in_process") {
+        throw UsageError(
+            fmt::format("{}: its kernels ran in the process that judged them (--in-process); run it again "
+                        "without",
+                        o_.baseline));
+      }
       if (o_.no_time) drop_times(base_.results);
       if (!o_.update_baseline) check_before(o_, fresh_side_, base_.results, runs_);
     }

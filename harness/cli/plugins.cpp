@@ -19,6 +19,7 @@
 #include "harness/cli/usage_error.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/python.h"
+#include "harness/launch/runner.h"
 #include "harness/session/worker_pipe.h"
 
 namespace attnbench::cli {
@@ -145,6 +146,7 @@ LoadedPlugin described_plugin(const std::string& option, const std::string& file
 }
 
 void load_plugins(Program& program) {
+  if (program.runner) confine_runner();  // before code of a plug-in runs
   const bool worker = !program.plugin_digests.empty();
   // Whether another process of this program has described the files, and this one opens them.
   const bool opens = worker || in_python() || program.end_pipe >= 0;
@@ -155,7 +157,8 @@ void load_plugins(Program& program) {
   if (worker && program.plugin_digests.size() != program.plugin_files.size()) {
     throw UsageError("--plugin-digest: one for each --plugin is required");
   }
-  if (worker) take_worker_pipes();  // before the static initialisers of a plug-in run
+  if (program.judge) return;                           // its runner opens them
+  if (worker && !program.runner) take_worker_pipes();  // before the static initialisers of a plug-in run
   if (opens) {
     open_plugins(program);
   } else {

@@ -373,8 +373,10 @@ RunContext context_of(const DeviceInfo& device, const Cases& cases, const Progra
 }
 
 int run(const RunOptions& given, const Program& program) {
+  if (program.runner) return serve_kernels(program.kernels);
   if (given.worker)
-    return serve_cases(session_options(given, program, {}));  // its supervisor has checked the options
+    return serve_cases(session_options(given, program, {}),
+                       runner_of(program));  // its supervisor has checked the options
   check_options(given, program);
   check_resume(given.resume, given.out, given.cases);
   check_earlier_run(given);
@@ -401,6 +403,8 @@ int run(const RunOptions& given, const Program& program) {
   const auto earlier = earlier_ceilings(o.resume);
   Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{},
                     earlier ? earlier->still_known() : std::nullopt);
+  if (const std::string& lacks = executor.info().confinement; !o.quiet && lacks.find("no ") != lacks.npos)
+    std::cerr << fmt::format("note: kernels are confined by less than this program knows ({})\n", lacks);
   const std::vector<WorkItem> whole = plan(executor.info());
   if (!o.quiet) say_left_out(whole, cases, options);
   if (!o.quiet) say_idle_plugins(program, executor.info(), options);

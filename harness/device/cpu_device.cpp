@@ -1,17 +1,12 @@
 // The host as a device: plain memory, a monotonic clock, and a cache flush by reading.
 #include <fmt/format.h>
 #include <omp.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <new>
-#include <thread>
 
 #include "harness/device/core_waits.h"
 #include "harness/device/cpu_ceilings.h"
@@ -29,12 +24,6 @@ namespace {
 /// ten times a second, for less than 1 % of the time; one other busy process takes a quarter of it and more.
 constexpr double kMostWait = 0.02;
 
-/// Involuntary context switches of all threads of this process since it started.
-int64_t involuntary_switches() {
-  rusage usage{};
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
-}
-
 template <class Work>
 double us_of(const Work& work) {
   const auto start = std::chrono::steady_clock::now();
@@ -42,57 +31,9 @@ double us_of(const Work& work) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Thread numbers of the OpenMP team.
-std::vector<pid_t> team_of(int threads) {
-  std::vector<pid_t> team(static_cast<std::size_t>(threads), gettid());
-#pragma omp parallel num_threads(threads)
-  team[static_cast<std::size_t>(omp_get_thread_num())] = gettid();
-  return team;
-}
-
-/// Processor time that the process's other threads have used, in seconds. Each thread's own clock is read:
-/// the process's clock minus those of the team is off by milliseconds while a thread of the team runs.
-double foreign_seconds(const std::vector<pid_t>& team) {
-  double s = 0;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
-    const auto thread = static_cast<pid_t>(std::atoi(entry.path().filename().c_str()));
-    if (std::find(team.begin(), team.end(), thread) != team.end()) continue;
-    // The clock of a thread's processor time, as pthread_getcpuclockid makes it from the thread's number.
-    const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | 6u);
-    timespec t{};
-    if (clock_gettime(clock, &t) == 0)
-      s += static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  }
-  return s;
-}
-
-/// The processor's time stamp, a clock that is no function call; 0 where there is none.
-uint64_t time_stamp() {
-#if defined(__x86_64__)
-  return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-  uint64_t t;
-  asm volatile("mrs %0, cntvct_el0" : "=r"(t));
-  return t;
-#else
-  return 0;
-#endif
-}
-
-/// Ticks of the time stamp in a microsecond, measured once.
-double ticks_per_us() {
-  const auto begin = std::chrono::steady_clock::now();
-  const uint64_t first = time_stamp();
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  const uint64_t last = time_stamp();
-  const auto end = std::chrono::steady_clock::now();
-  return static_cast<double>(last - first) / std::chrono::duration<double, std::micro>(end - begin).count();
-}
-
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int num_threads) {
+  explicit CpuDevice(int num_threads, KernelHost* host = nullptr) : host_(host) {
     info_.kind = DeviceKind::kCpu;
     info_.name = "cpu";
     info_.model = cpu_model();
@@ -109,26 +50,27 @@ class CpuDevice final : public Device {
     context.num_threads = info_.threads;
     return context;
   }
+  KernelHost* kernel_host() override { return host_; }
   int64_t free_memory() const override { return memory_limit().free; }
 
   void* allocate(int64_t bytes) override {
-    if (bytes < 0) throw DeviceError(fmt::format("cpu: allocation of {} bytes", bytes), false);
-    // Linux grants more memory than it has and kills the process at the first touch. So large requests are
-    // checked here.
-    if (bytes > 64 * kMiB && bytes > free_memory()) {
-      throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted, {} free",
-                                    gigabytes(static_cast<double>(bytes)),
-                                    gigabytes(static_cast<double>(free_memory()))));
-    }
+    check_request(bytes);
     const auto alignment = static_cast<std::size_t>(bytes >= 4 * kMiB ? 4096 : 256);
     const auto size =
         (std::max<std::size_t>(static_cast<std::size_t>(bytes), 1) + alignment - 1) / alignment * alignment;
     void* p = std::aligned_alloc(alignment, size);
-    if (p == nullptr)
-      throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted", gigabytes(static_cast<double>(bytes))));
-    return p;
+    return checked(p, bytes);
   }
-  void release(void* p) noexcept override { std::free(p); }
+  void* allocate_for(Access access, int64_t bytes, const std::string& name) override {
+    if (host_ == nullptr || access == Access::kNone) return allocate(bytes);
+    check_request(bytes);
+    return checked(host_->memory().of(access).allocate(bytes, name), bytes);
+  }
+  void release(void* p) noexcept override {
+    const bool shared =
+        host_ != nullptr && (host_->memory().inputs.release(p) || host_->memory().outputs.release(p));
+    if (!shared) std::free(p);
+  }
   void upload(void* dst, const void* src, int64_t bytes) override { copy(dst, src, bytes); }
   void download(void* dst, const void* src, int64_t bytes) override { copy(dst, src, bytes); }
   void set_bytes(void* dst, unsigned char byte, int64_t bytes) override {
@@ -141,22 +83,6 @@ class CpuDevice final : public Device {
   void take_returned(const ReturnedTensor& tensor) override { take_returned_host(tensor); }
   void synchronize() override {}
 
-  void settle() override {
-    waits_.emplace();
-    constexpr auto kNap = std::chrono::microseconds(200);
-    constexpr int kNaps = 500;
-    // Where a team is larger than the one before it, OpenMP makes threads, whose work would look like a kernel's. The
-    // harness's own loops run on all threads, also if the kernel gets fewer.
-    if (omp_get_max_threads() < info_.threads) omp_set_num_threads(info_.threads);
-    team_ = team_of(std::max(info_.threads, omp_get_max_threads()));
-    for (int i = 0; i < kNaps; ++i) {
-      const double before = foreign_seconds(team_);
-      std::this_thread::sleep_for(kNap);
-      settled_s_ = foreign_seconds(team_);
-      if (settled_s_ - before < 0.2e-6 * static_cast<double>(kNap.count())) break;
-    }
-  }
-
   using Device::time_launch;
   Sample time_launch(const std::function<void()>& launch, CacheMode cache,
                      const LaunchWatch* watch) override {
@@ -167,34 +93,17 @@ class CpuDevice final : public Device {
     if (watch != nullptr) {
       for (const LateSigns& s : watch->late) change_late_signs_host(s);
     }
-    sample.cores_us = us_of([&] { turn_cores(info_.threads); });
-    if (info_.threads > 1) sample.handover_us = us_of([&] { hand_over(info_.threads); });
-    if (cache == CacheMode::kCold) sample.memory_us = us_of([&] { flush_cache(); });
-    const std::span<const WatchedOutput> outputs =
-        watch != nullptr ? watch->outputs : std::span<const WatchedOutput>();
-    for (const WatchedOutput& o : outputs) sample.watch.early += written_probes_host(o, watch->seed);
-    if (watch != nullptr && !team_.empty())
-      sample.watch.foreign_us = 1e6 * (foreign_seconds(team_) - settled_s_);
-    if (waits_) waits_->start();
-    const int64_t switches = involuntary_switches();
-    const uint64_t stamp = time_stamp();
-    sample.us = us_of(launch);
-    sample.watch.span_us = static_cast<double>(time_stamp() - stamp) / ticks_per_us_;
-    sample.disturbed = involuntary_switches() != switches;
-    if (const std::optional<double> wait = waits_ ? waits_->longest() : std::nullopt)
-      sample.disturbed = 1e6 * *wait > kMostWait * sample.us;
+    const auto flush = [&] {
+      if (cache == CacheMode::kCold) sample.memory_us = us_of([&] { flush_cache(); });
+    };
+    host_ != nullptr ? time_hosted(launch, flush, sample) : time_here(launch, flush, sample);
     if (watch != nullptr && watch->take_outputs) watch->take_outputs();
-    // A digest of all takes long enough for a thread to finish what the launch left undone. The probes do not.
-    uint64_t probes = 0;
-    for (const WatchedOutput& o : outputs) probes += probe_digest_host(o, watch->seed);
     uint64_t factor = 1;
-    for (const WatchedOutput& o : outputs) {
+    for (const WatchedOutput& o : watch != nullptr ? watch->outputs : std::span<const WatchedOutput>()) {
       sample.watch.at_end += factor * unsigned_digest_host(o.tensor, watch->seed);
       factor *= 31;
     }
-    sample.watch.when_idle = sample.watch.at_end;
-    for (const WatchedOutput& o : outputs) probes -= probe_digest_host(o, watch->seed);
-    if (probes != 0) ++sample.watch.when_idle;  // something changed meanwhile
+    sample.watch.when_idle = sample.watch.at_end;  // a hosted kernel is stopped
     return sample;
   }
 
@@ -258,6 +167,48 @@ class CpuDevice final : public Device {
   void range_pop() override {}
 
  private:
+  /// Linux grants more memory than it has and kills the process at the first touch, so large requests are checked.
+  void check_request(int64_t bytes) const {
+    if (bytes < 0) throw DeviceError(fmt::format("cpu: allocation of {} bytes", bytes), false);
+    if (bytes <= 64 * kMiB || bytes <= free_memory()) return;
+    throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted, {} free",
+                                  gigabytes(static_cast<double>(bytes)),
+                                  gigabytes(static_cast<double>(free_memory()))));
+  }
+  static void* checked(void* p, int64_t bytes) {
+    if (p != nullptr) return p;
+    throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted", gigabytes(static_cast<double>(bytes))));
+  }
+
+  template <class Flush>
+  void time_here(const std::function<void()>& launch, const Flush& flush, Sample& sample) {
+    sample.cores_us = us_of([&] { turn_cores(info_.threads); });
+    if (info_.threads > 1) sample.handover_us = us_of([&] { hand_over(info_.threads); });
+    flush();
+    CoreWaits waits;
+    waits.start();
+    sample.us = us_of(launch);
+    note_wait(waits.longest(), sample);
+  }
+
+  template <class Flush>
+  void time_hosted(const std::function<void()>& launch, const Flush& flush, Sample& sample) {
+    flush();
+    host_->begin(info_.threads);
+    launch();
+    const HostedTimes t = host_->end();
+    sample.us = t.us;
+    sample.cores_us = t.cores_us;
+    sample.handover_us = t.handover_us;
+    sample.watch.span_us = t.outer_us;
+    sample.watch.foreign_us = t.excess_us;
+    note_wait(t.waited_s, sample);
+  }
+
+  static void note_wait(const std::optional<double>& seconds, Sample& sample) {
+    sample.disturbed = seconds && 1e6 * *seconds > kMostWait * sample.us;
+  }
+
   static void copy(void* dst, const void* src, int64_t bytes) {
     if (bytes > 0) std::memcpy(dst, src, static_cast<std::size_t>(bytes));
   }
@@ -276,7 +227,8 @@ class CpuDevice final : public Device {
 
   void measure() {
     std::vector<double> floor(21);
-    for (double& us : floor) us = time_launch([] {}, CacheMode::kHot, nullptr).us;
+    const std::function<void()> nothing = [] {};
+    for (double& us : floor) us = us_of(nothing);
     std::nth_element(floor.begin(), floor.begin() + 10, floor.end());
     ceilings_.floor_us = floor[10];
     try {
@@ -318,10 +270,7 @@ class CpuDevice final : public Device {
   std::optional<double> fp32_tflops_;
   int remeasured_ = 0;  ///< times
   bool measured_ = false;
-  std::vector<pid_t> team_;
-  std::optional<CoreWaits> waits_;
-  double settled_s_ = 0;  ///< foreign_seconds() at the end of settle()
-  double ticks_per_us_ = ticks_per_us();
+  KernelHost* host_;
   std::vector<std::unique_ptr<CpuDevice>> peers_;
   std::vector<std::unique_ptr<CpuRankStream>> streams_;
   RankTeam ranks_;
@@ -329,7 +278,9 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> open_cpu(int num_threads) { return std::make_unique<CpuDevice>(num_threads); }
+std::unique_ptr<Device> open_cpu(int num_threads, KernelHost* host) {
+  return std::make_unique<CpuDevice>(num_threads, host);
+}
 
 std::unique_ptr<Device> open_cpu_ranks(int num_threads, int ranks, const std::string& nccl_library) {
   auto device = std::make_unique<CpuDevice>(num_threads);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/device/kernel_host.h"
 #include "harness/error.h"
 #include "harness/facts/device_info.h"
 #include "harness/values/fill.h"
@@ -55,10 +56,9 @@ struct WatchReading {
   int64_t early = 0;       ///< probes that were written when the launch began
   uint64_t at_end = 0;     ///< digest of the outputs as soon as the launch had ended
   uint64_t when_idle = 0;  ///< the same when the device had nothing left to do
-  /// Time between two readings of a second clock (the GPU's own, the processor's time stamp), just before the
-  /// launch and just after it. 0: not read.
+  /// The launch by a second clock: the GPU's own; on a CPU that of another process. 0: there is none.
   double span_us = 0;
-  /// CPU: processor time between settle() and the launch that no thread of the harness took.
+  /// CPU: processor time that the kernel took outside of the launch, or on more threads than it was given.
   double foreign_us = 0;
 };
 
@@ -72,6 +72,7 @@ struct Sample {
   /// that makes the cache cold, and threads that wait for each other. 0: not run.
   double cores_us = 0, memory_us = 0, handover_us = 0;
   WatchReading watch;  ///< empty if the launch was not watched
+  double apart_s = 0;  ///< wall time that was spent on new values before it
   /// Several devices: by rank. `us` is the time of the slowest one.
   std::vector<RankTimes> ranks;
   double skew_us = 0;  ///< the ranks' clocks start at most this far apart
@@ -83,10 +84,17 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  virtual LaunchContext launch_context() const = 0;  ///< without workspace
-  virtual int64_t free_memory() const = 0;           ///< bytes that an allocation may get
+  virtual LaunchContext launch_context() const = 0;      ///< without workspace
+  virtual KernelHost* kernel_host() { return nullptr; }  ///< null: kernels run in this process
+  virtual int64_t free_memory() const = 0;               ///< bytes that an allocation may get
 
   virtual void* allocate(int64_t bytes) = 0;  ///< 256-byte aligned or better; throws OutOfMemory
+  /// Memory that a kernel may see. A kernel in a process of its own can do no more to it than `access` says.
+  virtual void* allocate_for(Access access, int64_t bytes, const std::string& name) {
+    static_cast<void>(access);
+    static_cast<void>(name);
+    return allocate(bytes);
+  }
   virtual void release(void* p) noexcept = 0;
   virtual void upload(void* dst, const void* src, int64_t bytes) = 0;
   virtual void download(void* dst, const void* src, int64_t bytes) = 0;
@@ -98,9 +106,6 @@ class Device {
   virtual void take_returned(const ReturnedTensor& tensor) = 0;  ///< after what the stream holds
   virtual void synchronize() = 0;  ///< throws DeviceError with what went wrong on the device
 
-  /// Waits for threads that are about to fall asleep. Call before the inputs of a watched launch change, or
-  /// foreign_us is not read.
-  virtual void settle() {}
   /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
   /// none of the launch's data and no dirty lines; on a GPU, caches hold none of its code, as after other
   /// kernels. Cold data: the code stays where it is (GPU only; a CPU throws Error). Hot and rotate: nothing is
@@ -167,6 +172,7 @@ std::unique_ptr<Device> open_device(std::string_view name, int num_threads = 0);
 /// Implemented by harness/device/cuda, or by harness/device/no_cuda/no_cuda.cpp in a build without CUDA.
 DeviceProbe probe_cuda();
 std::unique_ptr<Device> open_cuda(int ordinal);
-std::unique_ptr<Device> open_cpu(int num_threads);
+/// `host`: where kernels run; null: in this process. It must outlive the device.
+std::unique_ptr<Device> open_cpu(int num_threads, KernelHost* host = nullptr);
 
 }  // namespace attnbench

@@ -26,6 +26,10 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;
   int64_t cache_bytes = 0;  ///< last-level cache: L2 on a GPU, L3 on a CPU
   int64_t flush_bytes = 0;  ///< CPU: read before a launch with a cold cache; 0 on a GPU
+  /// Where kernels run: "runner" (a process without seeds and expected outputs), "worker" (that which judges them),
+  /// "in_process" (that of the command); empty in older files.
+  std::string trust;
+  std::string confinement;  ///< of a runner: "landlock, seccomp"
   double clock_mhz = 0;     ///< highest SM clock on a GPU; 0 if unknown
   double memory_gbs = 0;    ///< GPU: memory clock times bus width, which no transfer exceeds; 0 if unknown
 };

@@ -16,7 +16,8 @@ namespace attnbench {
 struct WatchSummary {
   int launches = 0;      ///< whose outputs were compared with those of a verified launch; 0: not watched
   int by_reference = 0;  ///< whose outputs were compared with the reference
-  double fresh_us = 0;   ///< least time of a launch on inputs that the kernel had never seen; 0: not taken
+  double fresh_us =
+      0;  ///< median time of launches with values that the kernel had never seen; 0: there were none
 };
 
 /// Summary of the clock readings before, between and after the samples of a case.
@@ -75,11 +76,6 @@ struct TimeResult {
   std::vector<RunTimes> of_runs;   ///< if runs were pooled; else empty
   std::optional<double> alone_us;  ///< what the exchanges between the devices take alone, by measured times
 
-  /// Watched in a cold cache, but without a launch on new values: short memory left one copy of the tensors.
-  bool one_copy() const {
-    const bool cold = cache == CacheMode::kCold || cache == CacheMode::kColdData;
-    return watch.launches > 0 && watch.fresh_us == 0 && cold;
-  }
   /// Half the 95 % interval as a share of the median; 0 if it is unknown.
   double half_interval() const {
     return median_us > 0 && lo_us <= hi_us ? attnbench::half_interval(median_us, lo_us, hi_us) : 0;

@@ -175,7 +175,7 @@ void Launcher::add_step(const Kernel& kernel, const OpParams& params, Device& de
   }
   if (bytes > 0) {
     try {
-      step.workspace = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes));
+      step.workspace = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes), Access::kWrites);
     } catch (const OutOfMemory& e) {
       throw NoWorkspace(e.what(), bytes);
     }
@@ -193,12 +193,16 @@ void Launcher::add_step(const Kernel& kernel, const OpParams& params, Device& de
         StateBefore::Scope::kTeam);
     if (status == KernelStatus::kUnsupported) throw PlanRefused(message.text);
     check(kernel, status, message, "plan");
-    plan_us_ += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    const KernelHost* host = device.kernel_host();
+    plan_us_ +=
+        host != nullptr
+            ? host->last_us()
+            : std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   }
 }
 
 const int32_t* Launcher::keep(const char* name, const std::vector<int32_t>& host, Device& device) {
-  GuardedBuffer buffer = GuardedBuffer::of(device, name, host);
+  GuardedBuffer buffer = GuardedBuffer::of(device, name, host, Access::kReads);
   const uint64_t digest = device.digest(buffer.data(), buffer.bytes());
   return metadata_.emplace_back(Metadata{&device, std::move(buffer), digest}).buffer.as<int32_t>();
 }
@@ -237,9 +241,9 @@ void Launcher::add_parts(KernelTable table, const Workload& workload) {
   const int64_t state_bytes =
       merge.partial_stride_state * static_cast<int64_t>(dtype_size(merge.dtype_partial));
   if (states > 0) {
-    partial_out_ = GuardedBuffer(*device_, "partial states", states * state_bytes);
-    partial_lse_ =
-        GuardedBuffer(*device_, "partial LSEs", states * merge.lse_stride_state * int64_t{sizeof(float)});
+    partial_out_ = GuardedBuffer(*device_, "partial states", states * state_bytes, Access::kWrites);
+    partial_lse_ = GuardedBuffer(*device_, "partial LSEs",
+                                 states * merge.lse_stride_state * int64_t{sizeof(float)}, Access::kWrites);
     device_->set_bytes(partial_out_.data(), 0xff, partial_out_.bytes());
     device_->set_bytes(partial_lse_.data(), 0xff, partial_lse_.bytes());
     device_->synchronize();
@@ -273,14 +277,15 @@ Tile Launcher::tile() const {
   return guarded(*kernel_, "tile", [&] { return kernel_->tile(&params_); });
 }
 
-void take_returned(Device& device, const AttentionParams& p, const ReturnedOutputs& r) {
+std::vector<ReturnedTensor> returned_tensors(const AttentionParams& p, const ReturnedOutputs& r) {
+  std::vector<ReturnedTensor> tensors;
   ReturnedTensor t{.tokens = p.total_q, .heads = p.num_heads_q};
   if (r.out != nullptr) {
     t.from = {r.out, r.out_stride_token, r.out_stride_head, r.out_stride_channel};
     t.to = {p.out, p.out_stride_token, p.out_stride_head, 1};
     t.dtype = p.dtype_out;
     t.channels = p.head_dim_v;
-    device.take_returned(t);
+    tensors.push_back(t);
   }
   if (r.lse != nullptr) {
     t.from = {r.lse, r.lse_stride_token, r.lse_stride_head, 1};
@@ -290,14 +295,17 @@ void take_returned(Device& device, const AttentionParams& p, const ReturnedOutpu
     t.channels = 1;
     t.factor = r.lse_factor;  // to natural logarithms
     if (p.features & kLseBase2) t.factor *= std::numbers::log2e_v<float>;
-    device.take_returned(t);
+    tensors.push_back(t);
   }
+  return tensors;
 }
 
 void Launcher::take_outputs() {
   if (exchange_) return exchange_->take_outputs();
   for (const Step& step : steps_) {
-    if (step.context.returned != nullptr) take_returned(*device_, step.params.attention, step.returned);
+    if (step.context.returned == nullptr) continue;
+    for (const ReturnedTensor& t : returned_tensors(step.params.attention, step.returned))
+      device_->take_returned(t);
   }
 }
 

@@ -1,6 +1,7 @@
 // Chooses kernels from the table, and launches a kernel on a workload.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,8 +45,8 @@ std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Devic
 /// first attention kernel of this program for the device, which is the plain one in float32.
 LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant = {});
 
-/// Enqueues the copies of what a launch with these parameters returned, to `out` and `lse` of the parameters.
-void take_returned(Device& device, const AttentionParams& params, const ReturnedOutputs& returned);
+/// What a launch with these parameters returned, and where it belongs: `out` and `lse` of the parameters.
+std::vector<ReturnedTensor> returned_tensors(const AttentionParams& params, const ReturnedOutputs& returned);
 
 /// One kernel bound to one workload: a launch, or the launches of the case's path.
 ///
@@ -71,6 +72,7 @@ class Launcher {
   bool returns_outputs() const { return (kernel_->flags & kReturnsOutputs) != 0 || exchange_; }
   /// What several devices do beside their launches; null: there is one device.
   RankExchange* exchange() { return exchange_ ? &*exchange_ : nullptr; }
+  const RankExchange* exchange() const { return exchange_ ? &*exchange_ : nullptr; }
 
   /// The largest workspace of a launch.
   std::size_t workspace_bytes() const;
@@ -119,6 +121,12 @@ class Launcher {
   GuardedBuffer partial_out_, partial_lse_;
   std::optional<RankExchange> exchange_;
   double plan_us_ = 0;
+};
+
+/// Tensors and the launch that is planned for them.
+struct BoundLaunch {
+  std::unique_ptr<Workload> workload;
+  std::unique_ptr<Launcher> launcher;
 };
 
 }  // namespace attnbench

@@ -107,6 +107,8 @@ bool in_python() { return g_host.has_value(); }
 
 bool is_python_kernel(const Kernel& kernel) { return g_kernels.contains(&kernel); }
 
+void note_python_kernel(const Kernel& kernel) { g_kernels.insert(&kernel); }
+
 bool is_python(const std::string& file) { return fs::path(file).extension() == ".py"; }
 
 std::string program_file() {

@@ -33,6 +33,8 @@ Numerics (*constant_numerics(const Numerics& n))(const OpParams*);
 
 /// Whether the kernel is of a file that load_python_plugin has loaded.
 bool is_python_kernel(const Kernel& kernel);
+/// Of a kernel that another process has loaded.
+void note_python_kernel(const Kernel& kernel);
 
 /// Whether the file is a plug-in written in Python, by its name.
 bool is_python(const std::string& file);

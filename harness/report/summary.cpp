@@ -61,9 +61,7 @@ std::string time_marks(std::span<const Record> records) {
   return text.empty() ? "" : "times that are marked: " + text;
 }
 
-std::string time_mark(const TimeResult& t) {
-  return std::string(t.one_copy() ? "^" : "") + (t.busy() ? "!" : "");
-}
+std::string time_mark(const TimeResult& t) { return t.busy() ? "!" : ""; }
 
 std::vector<std::string> time_legends(std::span<const Record> records) {
   std::vector<std::string> out;
@@ -74,9 +72,6 @@ std::vector<std::string> time_legends(std::span<const Record> records) {
   add(&TimeResult::busy,
       "! other processes took the cores during more than half of the samples (a thread waited for over 2 % of the time): "
       "an unreliable time, however small its ± % is");
-  add(&TimeResult::one_copy,
-      "^ one copy of the tensors, as memory was short: no launch had new values, so results that a kernel keeps would not "
-      "be seen");
   add(&TimeResult::vague,
       fmt::format("? +/- {:g} % or more: not usable. Time it again while nothing else runs", 100 * kVague));
   return out;

@@ -35,7 +35,7 @@ std::string time_marks(std::span<const Record> records);
 /// Whether a time takes part in a ranking of kernels: it has neither mark, `?` nor `!`.
 inline bool is_ranked(const TimeResult& t) { return !t.vague() && !t.busy(); }
 
-/// What stands behind a time: "!" (TimeResult::busy), "^" (one_copy).
+/// What stands behind a time: "!" (TimeResult::busy).
 std::string time_mark(const TimeResult& t);
 
 /// The legends of these marks, and of "?" (vague), that some time has.

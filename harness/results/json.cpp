@@ -223,6 +223,8 @@ static void describe(Fields& f, DeviceInfo& d) {
   f("memory_bytes", d.memory_bytes);
   f("cache_bytes", d.cache_bytes);
   f("flush_bytes", d.flush_bytes);
+  f.if_known(!d.trust.empty(), "trust", d.trust);
+  f.if_known(!d.confinement.empty(), "confinement", d.confinement);
   f("clock_mhz", d.clock_mhz);
   f("memory_gbs", d.memory_gbs);
 }

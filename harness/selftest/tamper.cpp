@@ -76,7 +76,8 @@ KernelStatus Tamper::launch(const OpParams& p) {
   ReturnedOutputs returned{};
   if ((good_->flags & kReturnsOutputs) != 0) context.returned = &returned;
   const KernelStatus s = call("launch", [&] { return good_->launch(&p, &context, message_); });
-  if (context.returned != nullptr) take_returned(*device_, p.attention, returned);
+  if (context.returned != nullptr)
+    for (const ReturnedTensor& t : returned_tensors(p.attention, returned)) device_->take_returned(t);
   device_->synchronize();
   return s;
 }

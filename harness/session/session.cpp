@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -43,14 +44,15 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
     const auto before = std::exchange(begin, std::chrono::steady_clock::now());
     return std::chrono::duration<double>(begin - before).count();
   };
-  Workload workload(device, *work.item, layout_for(*work.kernel), Values::kLater);
-  std::optional<Launcher> planned;
+  BoundLaunch bound{std::make_unique<Workload>(device, *work.item, layout_for(*work.kernel), Values::kLater),
+                    nullptr};
+  Workload& workload = *bound.workload;
   try {
-    planned.emplace(*work.kernel, options.table, device, workload);
+    bound.launcher = std::make_unique<Launcher>(*work.kernel, options.table, device, workload);
   } catch (const PlanRefused& e) {
     return record.skip({e.what()});
   }
-  Launcher& launcher = *planned;
+  Launcher& launcher = *bound.launcher;
   workload.fill_values();
   record.stages.setup_s = lap();
   stage.reset();  // end this range before the next begins: ranges form a stack
@@ -73,7 +75,7 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   if (!options.time) return;
   stage.emplace(device, "time");
   begins({Phase::kTiming});
-  time_stage(work, device, options, workload, launcher, verified, record);
+  time_stage(work, device, options, bound, verified, record);
   record.stages.time_s = lap();
 }
 

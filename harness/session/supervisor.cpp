@@ -83,7 +83,7 @@ bool Supervisor::more_work() const { return !stopped_ && work_ != nullptr && nex
 
 void Supervisor::start(Slot& slot) {
   slot.log.clear();
-  slot.process = std::make_unique<WorkerProcess>(options_.worker_command(slot.plugin));
+  slot.process = std::make_unique<WorkerProcess>(options_.worker_command(slot.plugin, slot.device));
   slot.state = State::kOpening;
   slot.deadline = Clock::now() + seconds(std::max(kLeastStartSeconds, options_.timeout_s));
   slot.process->send({{"open",

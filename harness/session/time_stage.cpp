@@ -72,8 +72,8 @@ void renew_rooflines(const Ceilings& ceilings, CacheMode cache, const DeviceInfo
   }
 }
 
-void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
-                Launcher& launcher, uint64_t verified, Record& record) {
+void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, BoundLaunch& bound,
+                uint64_t verified, Record& record) {
   const CaseParams& params = work.item->params;
   const CaseCost cost = cost_of(*work.item);
   const CacheMode cache = options.timing.cache;
@@ -86,19 +86,20 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
   if (options.wants_ceilings() && params.devices() > 1)
     add_links(device, params.devices(), ceiling_dtypes());  // updates what `ceilings` refers to
   device.reset_cache_policy();
-  workload.reset_outputs();
+  bound.workload->reset_outputs();
   const uint64_t of_rows = record.check ? record.check->rows_seed : 0;  // the repro line has one seed
   const uint64_t seed = seed_or_drawn(options.timing.order_seed != 0 ? options.timing.order_seed : of_rows);
   try {
-    TimedLaunches launches(work, device, options, workload, launcher, verified, copies, seed);
+    TimedLaunches launches(work, device, options, bound, verified, copies, seed);
     record.time = time_samples(
         device, record_name(record), [&] { return launches.sample(); }, launches.warmups(), options.timing);
     record.time->copies = static_cast<int>(launches.size());
+    const Launcher& launcher = *bound.launcher;
     record.time->plan_us = launcher.plan_us();
     if (launcher.exchange()) record.time->alone_us = launcher.exchange()->alone_us(ceilings.links);
     record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
     judge_time(params, cost, device, options, launcher, ceilings, record);
-    launches.try_new_inputs(*record.time);  // before counters, which change times
+    launches.compare_new_values();  // before counters, which change times
     if (options.counters) {
       launches.rest();
       const auto as_timed = [&] {  // the cache is as a timed sample finds it

@@ -9,12 +9,12 @@
 
 namespace attnbench {
 
-/// Times `launcher` on `workload`, and on copies of both if a rotating cache needs them. Then checks what the
+/// Times a launch, and copies of it if a rotating cache needs them. Its tensors get other values. Then checks what the
 /// timed launches left: the same bits as the verified launch, whose digest is `verified`, or right by a new
 /// comparison; inputs and guards intact. Fills time and roofline, and status and reason if something is
 /// wrong.
-void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
-                Launcher& launcher, uint64_t verified, Record& record);
+void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, BoundLaunch& bound,
+                uint64_t verified, Record& record);
 
 /// Computes the rates and shares of this device's timed records anew: a time that beat the ceilings may have had them
 /// measured again, and all shares are then of the new `ceilings`. Each status stays.

@@ -3,12 +3,14 @@
 // A kernel may compute right in the launch that is verified and little in those that are timed. So each timed
 // launch is as good as the first one: its outputs hold poison, its inputs have signs that no launch has seen,
 // and it may be on another copy of the tensors, on other pages. Its outputs are known bit by bit
-// (values/signs.h) and are compared as soon as it has ended. Nothing of this is inside the timed span.
+// (values/signs.h) and are compared as soon as it has ended. Some launches, which nothing announces, have wholly new
+// values. Nothing of this is inside the timed span.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -30,21 +32,20 @@ class WrongLaunch : public Error {
 
 class TimedLaunches {
  public:
-  /// `workload` and `launcher` are those of the verified launch, whose digest is `verified`. `copies`: tensors
-  /// that a rotating cache needs, all alike; 1: none, and a second copy with other pages is made if there is
-  /// memory for it. Without checks, or if the kernel is trusted, nothing is watched. Throws KernelError,
-  /// OutOfMemory.
-  TimedLaunches(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
-                Launcher& launcher, uint64_t verified, int64_t copies, uint64_t seed);
+  /// `first` is the verified launch, whose digest is `verified`. `copies`: tensors that a rotating cache needs, all
+  /// alike; 1: none, and a second copy with other pages is made if there is memory for it. Without checks, or if the
+  /// kernel is trusted, nothing is watched. Throws KernelError, OutOfMemory.
+  TimedLaunches(const WorkItem& work, Device& device, const SessionOptions& options, BoundLaunch& first,
+                uint64_t verified, int64_t copies, uint64_t seed);
 
   /// Times one launch. Throws WrongLaunch.
   Sample sample();
   /// Before launches that are counted instead of timed: the inputs are those of the verified launch again.
   void rest();
   int warmups() const;
-  /// After sampling: times launches on inputs that are new in every respect. Throws WrongLaunch if they take
-  /// much longer than others just after them, or than the samples, because the kernel then keeps results.
-  void try_new_inputs(const TimeResult& time);
+  /// After sampling: whether launches with new values took longer than the others, because the kernel then keeps
+  /// results. Times more of both if there were few. Throws WrongLaunch.
+  void compare_new_values();
   /// At the end: what the launches must have left alone, and what those that were not watched computed.
   /// `counted`: there were launches after rest(). Throws WrongLaunch.
   void look_back(bool counted);
@@ -54,31 +55,27 @@ class TimedLaunches {
   const std::function<void()>& launch(std::size_t copy) const { return copies_[copy].launch; }
 
  private:
-  struct Made {
-    /// With launch_first there is a launch on poison before the values are written: what a library prepares
-    /// in its first launch on a tensor is then done.
-    Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device,
-         const Launcher& like, uint64_t salt, bool launch_first);
-    Case item;
-    Workload workload;
-    Launcher launcher;
-  };
   struct Copy {
-    Workload* workload;
-    Launcher* launcher;
+    BoundLaunch* bound;
+    uint64_t salt;  ///< of its pages
     std::function<void()> launch;
     std::optional<uint64_t> expected;  ///< digest of the outputs without changed signs
     bool ready = false;                ///< prepared when it was last used: a rotating cache must not see it
     std::vector<LateSigns> late;       ///< to be changed at the last moment
-    bool has_other_values(const Case& item) const { return workload->item().seed != item.seed; }
+    Workload& workload() const { return *bound->workload; }
+    Launcher& launcher() const { return *bound->launcher; }
+    bool has_other_values(const Case& item) const { return workload().item().seed != item.seed; }
   };
-  /// Another copy of the tensors, at other places: with the values of `seed`, and pages moved by `salt`.
-  Copy& add(uint64_t seed, uint64_t salt, bool launch_first = false);
-  /// Puts a copy with new values in place of the second one, at places where that was not.
-  void add_in_place();
+  /// Another copy of the tensors, at other places, with pages moved by `salt`.
+  void add(uint64_t salt);
+  /// Gives a copy new values, in place.
+  void renew(Copy& copy);
+  /// Plans a launch, which may want no more than the first one. Throws KernelError.
+  std::unique_ptr<Launcher> planned(const Workload& workload, const Launcher& like);
   std::function<void()> launch_of(Launcher& launcher);
   void prepare(Copy& copy);
-  Sample timed(Copy& copy);
+  /// `one_in`: one launch in so many gets new values.
+  Sample timed(Copy& copy, int one_in);
   /// Times one launch, on all its devices.
   Sample time(Copy& copy, const LaunchWatch* watch);
   void judge(Copy& copy, const Sample& sample);
@@ -89,21 +86,24 @@ class TimedLaunches {
   bool now_and_then(int one_in) { return order_() % static_cast<unsigned>(one_in) == 0; }
   std::string which(const Copy& copy) const;
   bool most(int launches) const;  ///< whether these are most of the launches so far
+  bool renews() const;            ///< whether launches get new values
 
   const WorkItem& work_;
   Device& device_;
   const SessionOptions& options_;
   uint64_t verified_;
   std::mt19937_64 order_;
-  std::deque<Made> made_;
+  std::deque<BoundLaunch> made_;
   std::deque<Copy> copies_;
   bool watches_;
   bool rotates_;
   std::size_t turn_ = 0;
-  bool same_bits_ = true;  ///< equal inputs have given equal bits so far
-  int foreign_ = 0;        ///< launches before which foreign threads worked
-  int clock_ = 0;          ///< launches on whose time two clocks disagree
-  int next_check_ = 1;     ///< launch that is compared with the reference, if not same_bits_
+  bool same_bits_ = true;          ///< equal inputs have given equal bits so far
+  int foreign_ = 0;                ///< launches before which foreign threads worked
+  int clock_ = 0;                  ///< launches on whose time two clocks disagree
+  int next_check_ = 1;             ///< launch that is compared with the reference, if not same_bits_
+  std::optional<uint64_t> known_;  ///< digest of the outputs with the verified values
+  std::vector<double> fresh_us_, known_us_;  ///< launches with new values, and others
   WatchSummary summary_;
 };
 

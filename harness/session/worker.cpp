@@ -14,10 +14,12 @@
 #include <cstring>
 
 #include "harness/device/cpu_ceilings.h"
+#include "harness/device/memory_limit.h"
 #include "harness/device/sanitized.h"
 #include "harness/error.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/launcher.h"
+#include "harness/launch/runner.h"
 #include "harness/results/json.h"
 #include "harness/session/messages.h"
 #include "harness/session/worker_pipe.h"
@@ -73,7 +75,8 @@ const Kernel* find_kernel(KernelTable table, Op op, DeviceKind device, const std
 
 class Server {
  public:
-  explicit Server(const SessionOptions& options) : options_(options) {}
+  Server(const SessionOptions& options, const std::vector<std::string>& runner)
+      : options_(options), command_(runner) {}
 
   /// Returns false if the process must end.
   bool handle(const Message& m) {
@@ -88,7 +91,14 @@ class Server {
  private:
   bool open(const Message& m) {
     try {
-      device_ = open_device(m.at("device").get<std::string>(), m.at("threads").get<int>());
+      const auto threads = m.at("threads").get<int>();
+      if (command_.empty()) {
+        device_ = open_device(m.at("device").get<std::string>(), threads);
+      } else {
+        runner_ = std::make_unique<Runner>(command_, memory_limit().bytes);
+        options_.table = runner_->kernels();
+        device_ = open_cpu(threads, runner_.get());
+      }
     } catch (const DeviceError& e) {
       tell({{"failed", e.what()}});
       return false;
@@ -97,7 +107,10 @@ class Server {
       device_->adopt_ceilings(ceilings_from_json(known));
       told_ = dump_json(known);
     }
-    return tell({{"ready", {{"device", device_to_json(device_->info())}}}});
+    DeviceInfo info = device_->info();
+    info.trust = runner_ ? "runner" : "worker";
+    if (runner_) info.confinement = runner_->confinement();
+    return tell({{"ready", {{"device", device_to_json(info)}}}});
   }
 
   void tell_ceilings() {
@@ -114,6 +127,7 @@ class Server {
         find_kernel(options_.table, item.params.op, device_->info().kind, m.at("kernel").get<std::string>()),
         m.at("index").get<int64_t>()};
     bound_memory(*device_);
+    if (runner_) runner_->limit_memory(device_->free_memory());
     bool lost = false;
     const std::string in_hand = in_hand_text(work, options_);
     set_in_hand(in_hand);
@@ -123,12 +137,15 @@ class Server {
       tell(phase_message(reached));
     });
     set_in_hand("");
+    if (runner_) runner_->end_leftovers();
     std::fflush(nullptr);  // what a kernel printed belongs to this case
     if (record.time && !lost && options_.wants_ceilings()) tell_ceilings();  // perhaps measured again
     return tell({{"record", record_to_json(record)}, {"lost", lost}}) && !lost;
   }
 
-  const SessionOptions& options_;
+  SessionOptions options_;
+  std::vector<std::string> command_;
+  std::unique_ptr<Runner> runner_;
   std::unique_ptr<Device> device_;
   std::string told_;  ///< ceilings that the supervisor has
 };
@@ -153,8 +170,8 @@ int serve_messages(const std::function<bool(const Message&)>& handle) {
   return 0;
 }
 
-int serve_cases(const SessionOptions& options) {
-  Server server(options);
+int serve_cases(const SessionOptions& options, const std::vector<std::string>& runner) {
+  Server server(options, runner);
   return serve_messages([&](const Message& m) { return server.handle(m); });
 }
 

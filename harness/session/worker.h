@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "harness/session/messages.h"
 #include "harness/session/session.h"
@@ -10,7 +12,8 @@ namespace attnbench {
 
 /// Serves the supervisor on the worker's pipes (messages.h) and returns the exit code of the process.
 /// Output of a kernel goes to stdout and stderr, which the supervisor reads.
-int serve_cases(const SessionOptions& options);
+/// `runner`: command line of the process in which kernels of the CPU run; empty: they run in this one.
+int serve_cases(const SessionOptions& options, const std::vector<std::string>& runner);
 
 /// The loop of any worker: passes each message of the supervisor to `handle`. The process ends if `handle`
 /// returns false.

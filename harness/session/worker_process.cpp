@@ -13,11 +13,15 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
 #include "harness/error.h"
 #include "harness/launch/last_words.h"
+#include "harness/launch/runner.h"
 #include "harness/results/json.h"
 
 namespace attnbench {
@@ -65,6 +69,21 @@ Pipe make_pipe() {
   _exit(127);
 }
 
+std::set<pid_t> g_workers;
+
+/// Kills what a worker has left behind: this process is the next in line (PR_SET_CHILD_SUBREAPER) to be its parent.
+void end_orphans() {
+  for (bool found = true; found;) {  // a process that ends leaves its own children
+    found = false;
+    std::ifstream children(fmt::format("/proc/self/task/{}/children", getpid()));
+    for (pid_t child = 0; children >> child;) {
+      if (g_workers.contains(child)) continue;
+      kill(child, SIGKILL);
+      found = waitpid(child, nullptr, 0) == child || found;
+    }
+  }
+}
+
 void close_fd(int& fd) {
   if (fd >= 0) close(fd);
   fd = -1;
@@ -79,10 +98,12 @@ WorkerProcess::WorkerProcess(const std::vector<std::string>& argv) {
   args.push_back(nullptr);
   Pipe in = make_pipe(), out = make_pipe(), log = make_pipe();
   const pid_t parent = getpid();
+  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   pid_ = fork();
   if (pid_ == 0) become_worker(parent, in.read, out.write, log.write, args.data());
   const int error = errno;
   for (int* fd : {&in.read, &out.write, &log.write}) close_fd(*fd);
+  if (pid_ > 0) g_workers.insert(pid_);
   in_ = in.write;
   out_ = out.read;
   log_ = log.read;
@@ -153,7 +174,14 @@ void WorkerProcess::ask_where() const {
 }
 
 bool WorkerProcess::ended() {
-  if (!reaped_) reaped_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+  if (reaped_) return true;
+  reaped_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+  if (reaped_) {
+    g_workers.erase(pid_);
+    end_orphans();
+    std::error_code ec;
+    std::filesystem::remove_all(runner_scratch(pid_), ec);
+  }
   return reaped_;
 }
 

@@ -7,10 +7,10 @@ namespace {
 constexpr unsigned char kGuardByte = 0xA5;
 }
 
-GuardedBuffer::GuardedBuffer(Device& device, std::string name, int64_t bytes)
+GuardedBuffer::GuardedBuffer(Device& device, std::string name, int64_t bytes, Access access)
     : device_(&device),
       name_(std::move(name)),
-      base_(device.allocate(bytes + 2 * kGuardBytes)),
+      base_(device.allocate_for(access, bytes + 2 * kGuardBytes, name_)),
       bytes_(bytes) {
   device.set_bytes(base_, kGuardByte, kGuardBytes);
   device.set_bytes(static_cast<char*>(base_) + kGuardBytes + bytes, kGuardByte, kGuardBytes);

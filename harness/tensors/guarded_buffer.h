@@ -18,15 +18,17 @@ class GuardedBuffer {
 
   GuardedBuffer() = default;
   /// Allocates `bytes` (0 is legal) and fills the guards. Throws OutOfMemory.
-  GuardedBuffer(Device& device, std::string name, int64_t bytes);
+  /// `access`: what kernels may do to it.
+  GuardedBuffer(Device& device, std::string name, int64_t bytes, Access access = Access::kNone);
   ~GuardedBuffer() { reset(); }
   GuardedBuffer(GuardedBuffer&& o) noexcept { *this = std::move(o); }
   GuardedBuffer& operator=(GuardedBuffer&& o) noexcept;
 
   /// A buffer that holds a copy of host data.
   template <class T>
-  static GuardedBuffer of(Device& device, std::string name, const std::vector<T>& host) {
-    GuardedBuffer b(device, std::move(name), static_cast<int64_t>(host.size() * sizeof(T)));
+  static GuardedBuffer of(Device& device, std::string name, const std::vector<T>& host,
+                          Access access = Access::kNone) {
+    GuardedBuffer b(device, std::move(name), static_cast<int64_t>(host.size() * sizeof(T)), access);
     if (!host.empty()) device.upload(b.data(), host.data(), b.bytes());
     return b;
   }

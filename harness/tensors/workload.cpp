@@ -45,13 +45,16 @@ Rows token_rows(SignsOf signs, DType dtype, int32_t heads, int32_t channels, int
   return rows;
 }
 
-Workload::Workload(Device& device, const Case& item, const LayoutVariant& variant, Values values)
+Workload::Workload(Device& device, const Case& item, const LayoutVariant& variant, Values values,
+                   Workload* before)
     : device_(&device),
       item_(item),
       variant_(variant),
       plan_(plan_workload(item, variant)),
-      later_(values == Values::kLater) {
+      later_(values == Values::kLater),
+      before_(before) {
   tensors_ops(item.params.op).add(*this);
+  before_ = nullptr;
   if (!later_) compute_inputs();
   if (item.params.devices() == 1 || variant.rank > 0) return;
   std::string why_not;
@@ -60,9 +63,22 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
   for (int32_t r = 1; r < team->ranks(); ++r) {
     LayoutVariant other = variant;
     other.rank = r;
-    others_.push_back(
-        std::make_unique<Workload>(*team->devices[static_cast<std::size_t>(r)], item, other, values));
+    others_.push_back(std::make_unique<Workload>(
+        *team->devices[static_cast<std::size_t>(r)], item, other, values,
+        before ? before->others_[static_cast<std::size_t>(r) - 1].get() : nullptr));
+    in_place_ = in_place_ && others_.back()->in_place_;
   }
+}
+
+GuardedBuffer Workload::memory_for(const char* name, Role role, int64_t bytes) {
+  if (before_ != nullptr) {
+    for (NamedTensor& t : before_->tensors_) {
+      if (t.memory.name() == name && t.memory.bytes() == bytes && t.memory.data() != nullptr)
+        return std::move(t.memory);
+    }
+    in_place_ = false;
+  }
+  return GuardedBuffer(*device_, name, bytes, role == Role::kInput ? Access::kReads : Access::kWrites);
 }
 
 void Workload::fill_values() {
@@ -90,7 +106,7 @@ void Workload::remember_inputs() {
 
 void Workload::add(const char* name, Role role, int64_t bytes, const Rows& rows, NamedTensor::Fill fill) {
   NamedTensor& t =
-      tensors_.emplace_back(NamedTensor{GuardedBuffer(*device_, name, bytes), role, rows, std::move(fill)});
+      tensors_.emplace_back(NamedTensor{memory_for(name, role, bytes), role, rows, std::move(fill)});
   // No fill writes between the rows of padded tensors.
   if (bytes > 0 && (padded() || (later_ && t.fill))) device_->set_bytes(t.memory.data(), 0xff, bytes);
   if (t.fill && !later_) t.fill(t.memory.data());

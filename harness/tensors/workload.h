@@ -90,12 +90,17 @@ FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32
 class Workload {
  public:
   /// Allocates and fills all tensors. Throws OutOfMemory, DeviceError, TooLarge.
-  Workload(Device& device, const Case& item, const LayoutVariant& variant = {}, Values values = Values::kNow);
+  /// `before`: gives its memory to tensors of equal names and sizes, and is of no use afterwards.
+  Workload(Device& device, const Case& item, const LayoutVariant& variant = {}, Values values = Values::kNow,
+           Workload* before = nullptr);
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
   /// With Values::kLater, call once before the first launch.
   void fill_values();
+
+  /// Whether `before` had memory for all tensors: launches that were planned for it are right for this one.
+  bool in_place() const { return in_place_; }
 
   Device& device() const { return *device_; }
   const Case& item() const { return item_; }
@@ -171,7 +176,9 @@ class Workload {
   /// Adds an input that holds these numbers.
   template <class T>
   void add_input(const char* name, const std::vector<T>& host) {
-    tensors_.push_back({GuardedBuffer::of(*device_, name, host), Role::kInput, {}, nullptr});
+    const auto bytes = static_cast<int64_t>(host.size() * sizeof(T));
+    tensors_.push_back({memory_for(name, Role::kInput, bytes), Role::kInput, {}, nullptr});
+    if (bytes > 0) device_->upload(tensors_.back().memory.data(), host.data(), bytes);
   }
   /// Adds an input that `job` fills. `owners`: of its rows, in plan().
   void add_rows(const char* name, FillJob job, const std::vector<RowOwner>& owners, int64_t bytes,
@@ -185,6 +192,7 @@ class Workload {
   const RowOwner* kv_owners();
 
  private:
+  GuardedBuffer memory_for(const char* name, Role role, int64_t bytes);
   void compute_inputs();
   void fill(const FillJob& job, const std::vector<RowOwner>& owners, int64_t bytes);
   /// All jobs that fill a cache at `base`, with the rows of this workload.
@@ -207,7 +215,9 @@ class Workload {
   std::vector<NamedTensor> tensors_;  ///< in the order in which damage is searched
   GuardedBuffer kv_owners_;
   bool later_ = false;  ///< values are not filled yet
-  SignPlan signs_;      ///< of the inputs as they are; empty: none were ever changed
+  Workload* before_;    ///< while this is made
+  bool in_place_ = true;
+  SignPlan signs_;  ///< of the inputs as they are; empty: none were ever changed
   /// What the last set_signs() changed (qk, then v), then signs_ (qk, then v); no launch sees it.
   GuardedBuffer sign_table_;
   GuardedBuffer appended_slots_;   ///< rows of the caches that a launch writes; no launch sees it

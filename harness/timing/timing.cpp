@@ -119,11 +119,11 @@ TimeResult time_samples(Device& device, const std::string& name, const std::func
   std::vector<double> cores_us, memory_us, handover_us;
   std::vector<Sample> shared;  // by several devices
   std::exception_ptr failure;
-  double sampled_s = 0;
+  double sampled_s = 0, apart_s = 0;
   Collector collector;
   const auto begin = std::chrono::steady_clock::now();
   const auto wall_s = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - apart_s;
   };
 
   const auto body = [&](benchmark::State& state) {
@@ -142,6 +142,7 @@ TimeResult time_samples(Device& device, const std::string& name, const std::func
         if (s.memory_us > 0) memory_us.push_back(s.memory_us);
         if (s.handover_us > 0) handover_us.push_back(s.handover_us);
         sampled_s += s.us * 1e-6;
+        apart_s += s.apart_s;
         if (!s.ranks.empty()) shared.push_back(s);
       } catch (...) {
         failure = std::current_exception();

@@ -95,32 +95,4 @@ void poison_host(const WatchedOutput& o) {
   });
 }
 
-int64_t written_probes_host(const WatchedOutput& o, uint64_t seed) {
-  const int64_t count = written_elements(o);
-  if (!o.poisoned || count == 0) return 0;
-  return with_bits(o.tensor.dtype, [&](auto bits) {
-    const auto* data = static_cast<const decltype(bits)*>(o.tensor.data);
-    int64_t written = 0;
-    for (int i = 0; i < kProbes; ++i) {
-      const int64_t e = written_element(o, probed_element(seed, i, count));
-      if (!is_poison(o.tensor.dtype, data[e])) ++written;
-    }
-    return written;
-  });
-}
-
-uint64_t probe_digest_host(const WatchedOutput& o, uint64_t seed) {
-  const int64_t count = written_elements(o);
-  if (count == 0) return 0;
-  return with_bits(o.tensor.dtype, [&](auto bits) {
-    const auto* data = static_cast<const volatile decltype(bits)*>(o.tensor.data);
-    uint64_t sum = 0;
-    for (int i = 0; i < kProbes; ++i) {
-      const int64_t e = written_element(o, probed_element(seed, i, count));
-      sum += digest_word(data[e], static_cast<uint64_t>(e));
-    }
-    return sum;
-  });
-}
-
 }  // namespace attnbench

@@ -240,9 +240,5 @@ void change_late_signs_host(const LateSigns& s);
 uint64_t unsigned_digest_host(const SignedTensor& t, uint64_t first);
 /// Sets what the launch writes to poison.
 void poison_host(const WatchedOutput& o);
-/// Probes that do not hold poison.
-int64_t written_probes_host(const WatchedOutput& o, uint64_t seed);
-/// The elements under the probes, folded into one number.
-uint64_t probe_digest_host(const WatchedOutput& o, uint64_t seed);
 
 }  // namespace attnbench

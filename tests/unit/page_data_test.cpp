@@ -108,16 +108,6 @@ TEST(PageData, LeavesOutWhatNoPanelShows) {
   EXPECT_FALSE(data["results"][0]["check"].contains("invariants"));
 }
 
-TEST(PageData, TimesOfOneCopyAreMarked) {
-  std::vector<Record> records(2, passing("one", "k"));
-  records[0].time->watch = {20, 0, 0};  // no launch had new values
-  records[1].time->watch = {20, 0, 5};
-  records[1].kernel = "k2";
-  const ordered_json data = page_data(std::vector{set_of(records)}, std::nullopt, {});
-  EXPECT_EQ(data["results"][0]["time"]["one_copy"], true);
-  EXPECT_FALSE(data["results"][1]["time"].contains("one_copy"));
-}
-
 TEST(PageData, HoldsWhatTheHardwareCounted) {
   std::vector<Record> records(3, passing("one", "k"));
   records[0].counters = {1.5e8, 1e8, 37.5, std::nullopt, 2, ""};

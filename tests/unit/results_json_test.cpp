@@ -151,6 +151,8 @@ TEST(RecordJson, ThePageOfTheFieldsHasEachOfThem) {
   context.caches = {{"Data", 1, 32768, 1}};
   context.plan.options = {{"arguments", ""}};
   context.plugins = {{"a.py", "0", {}, {{"python", "3.11"}}}};
+  context.device.trust = "runner";
+  context.device.confinement = "landlock, seccomp";
   Json entry = record_to_json(passed);
   entry.update(record_to_json(not_passing("case", Status::kFail, "why")), /*merge_objects=*/true);
   Json own = record_to_json(passed).at("attnbench");

@@ -134,18 +134,11 @@ TEST(ValuesSigns, LateSignsAreThoseOfAFewChannels) {
   }
 }
 
-TEST(ValuesSigns, ProbesFindWhatWasWritten) {
+TEST(ValuesSigns, PoisonLiesWhereALaunchWrites) {
   Floats f = numbers(8);
-  WatchedOutput all{.tensor = f.tensor()};
-  poison_host(all);
-  EXPECT_EQ(written_probes_host(all, 7), 0);
-  f.data.assign(f.data.size(), 1.0f);
-  EXPECT_EQ(written_probes_host(all, 7), kProbes);
-
   const std::vector<int64_t> tokens = {6, 2};  // a launch that writes two rows of a cache
   WatchedOutput some{.tensor = f.tensor(), .tokens = tokens.data(), .num_tokens = 2};
   poison_host(some);
-  EXPECT_EQ(written_probes_host(some, 7), 0);
   int poisoned = 0;
   for (std::size_t i = 0; i < f.data.size(); ++i) {
     const bool written = i / 12 == 6 || i / 12 == 2;
@@ -153,11 +146,6 @@ TEST(ValuesSigns, ProbesFindWhatWasWritten) {
     poisoned += written ? 1 : 0;
   }
   EXPECT_EQ(poisoned, written_elements(some));
-  const uint64_t probes = probe_digest_host(some, 7);
-  f.data[0] = 2;  // not one of its rows
-  EXPECT_EQ(probe_digest_host(some, 7), probes);
-  for (int c = 0; c < 12; ++c) f.data[static_cast<std::size_t>(2 * 12 + c)] = 3;
-  EXPECT_NE(probe_digest_host(some, 7), probes);
 }
 
 }  // namespace

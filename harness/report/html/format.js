@@ -44,14 +44,9 @@ function timed_busy(r) {
   return Boolean(is_number(r.us) && r.time && 2 * (r.time.disturbed || 0) > r.time.samples);
 }
 
-/** Whether memory left one copy of the tensors, so that no launch had new values. */
-function timed_on_one_copy(r) {
-  return Boolean(is_number(r.us) && r.time && r.time.one_copy);
-}
-
 /** What stands behind a time. */
 function time_mark(r) {
-  return (timed_on_one_copy(r) ? "^" : "") + (timed_busy(r) ? "!" : "");
+  return timed_busy(r) ? "!" : "";
 }
 
 /** Whether the interval of a time tells nothing but the order of magnitude. */

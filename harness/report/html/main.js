@@ -180,7 +180,6 @@ function overview() {
     } } }, name))),
     data.runs.some(ceilings_disturbed) ? el("p", { class: "notice", role: "note" }, `* The ceilings of ${data.runs.filter(ceilings_disturbed).map((run) => run.file).join(", ")} were measured on a busy machine: %SOL and bound may be wrong.`) : null,
     results.some(timed_busy) ? el("p", { class: "notice", role: "note" }, "! Other processes took the cores during more than half of the samples: such a time is unreliable.") : null,
-    results.some(timed_on_one_copy) ? el("p", { class: "notice", role: "note" }, "^ One copy of the tensors, as memory was short: no launch had new values, so results that a kernel keeps would not be seen.") : null,
     results.some(timed_vague) ? el("p", { class: "notice", role: "note" }, `? ± ${100 * data.limits.vague} % or more: such a time is not usable.`) : null,
     results.some(failed_otherwise) ? el("p", { class: "notice", role: "note" }, "^ This max |z| is of the verified launch and within its limit; another check failed, which the page of the case names.") : null,
     data.samples_every > 1 ? el("p", { class: "note" }, `To keep this file small it holds one of ${data.samples_every} samples of each time; medians and intervals are of all of them.`) : null);

@@ -225,7 +225,6 @@ class Builder {
       t["lo_us"] = figure(std::optional(r.time->lo_us));
       t["hi_us"] = figure(std::optional(r.time->hi_us));
       t["samples"] = r.samples_us().size();
-      if (r.time->one_copy()) t["one_copy"] = true;
       t["samples_us"] = Out::array();
       for (std::size_t i = 0; i < r.samples_us().size(); i += every_) {
         t["samples_us"].push_back(figure(Json(r.samples_us()[i]), kTimeDigits));

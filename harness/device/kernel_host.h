@@ -1,0 +1,35 @@
+// The process in which kernels run, where it is not this one (launch/runner.h).
+#pragma once
+
+#include <optional>
+
+#include "harness/device/shared_memory.h"
+
+namespace attnbench {
+
+/// What was seen of the calls of one timed launch.
+struct HostedTimes {
+  double us = 0;  ///< of the launch, by the clock of the kernel's process
+  double outer_us =
+      0;  ///< the same by a clock that the kernel cannot reach: with the way there and back left out
+  /// Processor time of the kernel's process and its descendants, beyond what the launch's threads had in the time
+  /// from begin() until the process was stopped.
+  double excess_us = 0;
+  double cores_us = 0, handover_us = 0;  ///< probes just before the launch, as in Sample
+  std::optional<double> waited_s;        ///< longest wait of a thread for a core during the launch
+};
+
+class KernelHost {
+ public:
+  virtual ~KernelHost() = default;
+  /// Where tensors must lie that a kernel sees.
+  virtual KernelMemory& memory() = 0;
+  /// Time of the last call into a kernel, in us.
+  virtual double last_us() const = 0;
+  /// Before a timed launch: wakes the process and `threads` threads of it.
+  virtual void begin(int threads) = 0;
+  /// After it. The process is stopped.
+  virtual HostedTimes end() = 0;
+};
+
+}  // namespace attnbench

@@ -1,0 +1,230 @@
+// The runner's side: calls the functions of kernels for a judge.
+#include <fmt/format.h>
+#include <malloc.h>
+#include <omp.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "harness/device/core_waits.h"
+#include "harness/device/cpu_ceilings.h"
+#include "harness/error.h"
+#include "harness/launch/confine.h"
+#include "harness/launch/description.h"
+#include "harness/launch/guarded_call.h"
+#include "harness/launch/launcher.h"
+#include "harness/launch/python.h"
+#include "harness/launch/runner_messages.h"
+#include "harness/values/returned.h"
+
+namespace attnbench {
+namespace {
+
+std::string g_confinement;
+
+template <class Work>
+double us_of(const Work& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+}
+
+bool read_all_of(void* data, std::size_t bytes) {
+  char* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = recv(kRunnerSocket, at, bytes, 0);
+    if (n == 0 || (n < 0 && errno != EINTR)) return false;
+    at += std::max<ssize_t>(n, 0);
+    bytes -= static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+  }
+  return true;
+}
+
+void write_all(const void* data, std::size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = send(kRunnerSocket, at, bytes, MSG_NOSIGNAL);
+    if (n < 0 && errno != EINTR) _exit(kExitFailure);
+    at += std::max<ssize_t>(n, 0);
+    bytes -= static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+  }
+}
+
+RunnerHello::Map g_inputs;
+Runner::Reply g_written{.how = Runner::Reply::How::kWroteToInput};
+std::atomic<int> g_answers{0};  ///< that the judge still waits for
+struct sigaction g_earlier {};
+
+/// A write to an input becomes the answer to the call. The process then waits for its end.
+extern "C" void on_fault(int, siginfo_t* info, void*) {
+  const char* base = static_cast<const char*>(g_inputs.base);
+  const bool raised = info->si_code <= 0;  // by kill() or raise(): it has no address
+  if (raised || info->si_addr < base || info->si_addr >= base + g_inputs.size) {
+    sigaction(SIGSEGV, &g_earlier, nullptr);
+    if (raised) raise(SIGSEGV);
+    return;  // a fault comes again
+  }
+  g_written.written = info->si_addr;
+  for (int n = g_answers.exchange(0); n > 0; --n) write_all(&g_written, sizeof g_written);
+  for (;;) pause();
+}
+
+/// The judge's answers and this process's memory of a launch.
+class Server {
+ public:
+  explicit Server(std::vector<const Kernel*> kernels) : kernels_(std::move(kernels)) {}
+
+  void answer(Runner::Request& r) {
+    Runner::Reply reply;
+    if (r.call == RunnerCall::kWake) {
+      wake(r.context.num_threads, reply);
+      return write_all(&reply, sizeof reply);
+    }
+    const Kernel& kernel = *kernels_.at(static_cast<std::size_t>(r.kernel));
+    const auto caught = [&](const auto& step) {
+      try {
+        step();
+      } catch (const std::exception& e) {
+        reply.how = Runner::Reply::How::kThrew;
+        std::snprintf(reply.exception.data(), reply.exception.size(), "%s", e.what());
+      }
+      --g_answers;
+      write_all(&reply, sizeof reply);
+    };
+    g_answers = r.call == RunnerCall::kLaunch ? 2 : 1;
+    if (r.call != RunnerCall::kLaunch) return caught([&] { ask(kernel, r, reply); });
+    // Two answers: what follows the launch is no part of its time.
+    ReturnedOutputs returned{};
+    if (r.context.returned != nullptr) r.context.returned = &returned;
+    if (!before_) before_.emplace(StateBefore::Scope::kTeam);
+    caught([&] {
+      reply.us = us_of([&] {
+        reply.status = guarded(
+            kernel, "launch", [&] { return kernel.launch(&r.params, &r.context, &reply.message); },
+            StateBefore::Scope::kFloat);
+      });
+    });
+    reply.waited_s = (waits_ ? waits_->longest() : std::nullopt).value_or(-1);
+    waits_.reset();
+    const bool launched = reply.how == Runner::Reply::How::kReturned && reply.status == KernelStatus::kOk;
+    caught([&] {
+      if (launched)
+        for (const ReturnedTensor& t : returned_tensors(r.params.attention, returned)) take_returned_host(t);
+      if (launched) expect_restored(*before_, kernel, "launch");
+    });
+    before_.reset();
+  }
+
+ private:
+  void wake(int threads, Runner::Reply& reply) {
+    if (threads < 1) return;
+    before_.emplace(StateBefore::Scope::kTeam);
+    waits_.emplace();
+    reply.cores_us = us_of([&] { turn_cores(threads); });
+    if (threads > 1) reply.handover_us = us_of([&] { hand_over(threads); });
+    waits_->start();
+  }
+
+  static void ask(const Kernel& kernel, const Runner::Request& r, Runner::Reply& reply) {
+    const OpParams* p = &r.params;
+    const LaunchContext* c = &r.context;
+    KernelMessage* m = &reply.message;
+    switch (r.call) {
+      case RunnerCall::kSupports:
+        reply.status = guarded(kernel, "supports", [&] { return kernel.supports(p, c, m); });
+        break;
+      case RunnerCall::kNumerics:
+        reply.numerics = guarded(kernel, "numerics", [&] { return kernel.numerics(p); });
+        break;
+      case RunnerCall::kWorkspaceBytes:
+        if (kernel.workspace_bytes)
+          reply.workspace_bytes =
+              guarded(kernel, "workspace_bytes", [&] { return kernel.workspace_bytes(p, c); });
+        break;
+      case RunnerCall::kPlan:
+        if (!kernel.plan) break;
+        reply.us = us_of([&] {
+          reply.status = guarded(
+              kernel, "plan", [&] { return kernel.plan(p, c, m); }, StateBefore::Scope::kTeam);
+        });
+        break;
+      case RunnerCall::kTile:
+        if (kernel.tile) reply.tile = guarded(kernel, "tile", [&] { return kernel.tile(p); });
+        break;
+      case RunnerCall::kWake:
+      case RunnerCall::kLaunch:
+        break;
+    }
+  }
+
+  std::vector<const Kernel*> kernels_;
+  std::optional<StateBefore> before_;  ///< the next launch
+  std::optional<CoreWaits> waits_;     ///< in the next launch, which is timed
+};
+
+}  // namespace
+
+void confine_runner() {
+  std::vector<std::string> folders = {"/dev"};
+  const auto add = [&](const char* name, const std::string& below) {
+    if (const char* folder = std::getenv(name)) folders.push_back(folder + below);
+  };
+  add("TMPDIR", "");
+  for (const auto& [name, folder] : kCaches) {
+    add(name, "");
+    add("HOME", folder);
+  }
+  g_confinement = confine(folders);
+}
+
+int serve_kernels(KernelTable table) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);
+  tell_no_crashes();  // the judge reports the end of this process
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
+  RunnerHello hello{};
+  if (!read_all_of(&hello, sizeof hello)) return kExitFailure;
+  if (!SharedMemory::map(kRunnerInputs, hello.inputs.base, hello.inputs.size, Access::kReads) ||
+      !SharedMemory::map(kRunnerOutputs, hello.outputs.base, hello.outputs.size, Access::kWrites)) {
+    constexpr char kText[] =
+        "attnbench: the process of the kernel has no room where tensors lie; --in-process runs without\n";
+    [[maybe_unused]] const auto n = write(STDERR_FILENO, kText, sizeof kText - 1);
+    return kExitFailure;
+  }
+  g_inputs = hello.inputs;
+  struct sigaction fault {};
+  fault.sa_sigaction = on_fault;
+  fault.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigaction(SIGSEGV, &fault, &g_earlier);
+  close(kRunnerInputs);
+  close(kRunnerOutputs);
+  std::vector<const Kernel*> kernels;
+  nlohmann::json described = nlohmann::json::array();
+  for (const Kernel* k : table) {
+    if (k->device != DeviceKind::kCpu) continue;
+    kernels.push_back(k);
+    described.push_back(description_of(*k));
+    described.back()["python"] = is_python_kernel(*k);
+  }
+  const std::string text = nlohmann::json{{"kernels", described}, {"confinement", g_confinement}}.dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const uint64_t bytes = text.size();
+  write_all(&bytes, sizeof bytes);
+  write_all(text.data(), text.size());
+  Server server(std::move(kernels));
+  for (Runner::Request r; read_all_of(&r, sizeof r);) server.answer(r);
+  return 0;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,357 @@
+#include "harness/launch/runner.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "harness/error.h"
+#include "harness/launch/description.h"
+#include "harness/launch/guarded_call.h"
+#include "harness/launch/python.h"
+#include "harness/launch/runner_messages.h"
+
+namespace attnbench {
+namespace {
+
+constexpr std::size_t kMostHosted = 512;  ///< kernels of a runner
+
+/// The time of a launch by the judge's clock is not used if the runner or the judge waited longer for a core.
+constexpr double kMostWaitUs = 10;
+
+Runner* g_runner = nullptr;
+
+double now_us() {
+  return 1e-3 * static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+/// Processor time that a process has used, in us.
+double cpu_us_of(pid_t pid) {
+  clockid_t clock{};
+  timespec t{};
+  if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
+  return 1e6 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_nsec);
+}
+
+Runner::Request request_of(RunnerCall call, std::size_t kernel, const OpParams* params,
+                           const LaunchContext* context = nullptr) {
+  Runner::Request r{call, static_cast<int32_t>(kernel)};
+  if (params != nullptr) r.params = *params;
+  if (context != nullptr) r.context = *context;
+  return r;
+}
+
+/// The functions of kernel I, which a runner calls.
+template <std::size_t I>
+struct Hosted {
+  static KernelStatus answered(RunnerCall call, const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    const Runner::Reply reply = g_runner->call(request_of(call, I, p, c));
+    *m = reply.message;
+    return reply.status;
+  }
+  static KernelStatus supports(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    return answered(RunnerCall::kSupports, p, c, m);
+  }
+  static Numerics numerics(const OpParams* p) {
+    return g_runner->call(request_of(RunnerCall::kNumerics, I, p)).numerics;
+  }
+  static std::size_t workspace_bytes(const OpParams* p, const LaunchContext* c) {
+    return g_runner->call(request_of(RunnerCall::kWorkspaceBytes, I, p, c)).workspace_bytes;
+  }
+  static KernelStatus plan(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    return answered(RunnerCall::kPlan, p, c, m);
+  }
+  static KernelStatus launch(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    return answered(RunnerCall::kLaunch, p, c, m);
+  }
+  static Tile tile(const OpParams* p) { return g_runner->call(request_of(RunnerCall::kTile, I, p)).tile; }
+};
+
+template <std::size_t... I>
+KernelFunctions hosted(std::size_t at, std::index_sequence<I...>) {
+  static constexpr KernelFunctions all[] = {{Hosted<I>::supports, Hosted<I>::numerics,
+                                             Hosted<I>::workspace_bytes, Hosted<I>::plan, Hosted<I>::launch,
+                                             Hosted<I>::tile}...};
+  return all[at];
+}
+
+/// Environment of a runner: its own folder for temporary files, caches of compilers that it may write to, and the
+/// policy of waiting threads that the user has; the judge's threads sleep.
+std::vector<std::string> environment(const std::string& scratch) {
+  std::vector<std::string> env;
+  const char* policy = std::getenv(kUsersWaitPolicy);
+  for (char** e = environ; *e != nullptr; ++e) {
+    const std::string_view word(*e);
+    if (!word.starts_with("TMPDIR=") && !(policy != nullptr && word.starts_with("OMP_WAIT_POLICY=")))
+      env.emplace_back(word);
+  }
+  if (policy != nullptr && *policy != '\0') env.push_back(fmt::format("OMP_WAIT_POLICY={}", policy));
+  env.push_back("TMPDIR=" + scratch);
+  const char* home = std::getenv("HOME");
+  for (const auto& [name, folder] : kCaches) {
+    std::error_code ec;
+    const bool there = home != nullptr && std::filesystem::exists(std::string(home) + folder, ec);
+    if (std::getenv(name) == nullptr && !there) env.push_back(fmt::format("{}={}{}", name, scratch, folder));
+  }
+  return env;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& w : words) out.push_back(w.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+/// In the child between fork and exec: only calls that are safe there.
+[[noreturn]] void become_runner(pid_t parent, std::array<int, 3> files, char* const* argv, char* const* env) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);  // the parent ended before prctl
+  bool ok = true;
+  for (int& f : files) f = fcntl(f, F_DUPFD, 10);
+  for (int i = 0; i < 3; ++i) ok = dup2(files[static_cast<std::size_t>(i)], kRunnerSocket + i) >= 0 && ok;
+#ifdef SYS_close_range
+  syscall(SYS_close_range, static_cast<unsigned>(kRunnerOutputs) + 1, ~0U, 4U);  // CLOSE_RANGE_CLOEXEC
+#endif
+  if (ok) execve(argv[0], argv, env);
+  constexpr char kText[] = "attnbench: cannot run a process for kernels; --in-process runs without\n";
+  [[maybe_unused]] const auto n = write(STDERR_FILENO, kText, sizeof kText - 1);
+  _exit(127);
+}
+
+}  // namespace
+
+std::string runner_scratch(pid_t judge) {
+  const char* folder = std::getenv("TMPDIR");
+  return fmt::format("{}/attnbench-{}", folder != nullptr && *folder != '\0' ? folder : "/tmp", judge);
+}
+
+Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes) : memory_(memory_bytes) {
+  scratch_ = runner_scratch(getpid());
+  if (mkdir(scratch_.c_str(), 0700) != 0)
+    throw Error(fmt::format("{}: {}; TMPDIR names another place", scratch_, std::strerror(errno)),
+                kExitFailure);
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw Error(fmt::format("cannot make a socket: {}", std::strerror(errno)), kExitFailure);
+  socket_ = ends[0];
+  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // what a kernel leaves behind becomes a child of this process
+  std::vector<std::string> words = argv, env = environment(scratch_);
+  const bool sealed = memory_.inputs.seal();
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ == 0)
+    become_runner(parent, {ends[1], memory_.inputs.file(), memory_.outputs.file()}, pointers(words).data(),
+                  pointers(env).data());
+  const int error = errno;
+  close(ends[1]);
+  if (pid_ < 0) throw Error(fmt::format("cannot start a process: {}", std::strerror(error)), kExitFailure);
+  schedstats_ = {open(fmt::format("/proc/{}/schedstat", pid_).c_str(), O_RDONLY | O_CLOEXEC),
+                 open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)};
+  const timeval look{1, 0};  // how long a call waits before it looks whether the process is there
+  setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof look);
+  setpgid(pid_, pid_);  // the child does it, too: whoever comes first
+  runs_ = true;
+  g_runner = this;
+  const RunnerHello hello{{memory_.inputs.base(), memory_.inputs.size()},
+                          {memory_.outputs.base(), memory_.outputs.size()}};
+  send(&hello, sizeof hello);
+  uint64_t bytes = 0;
+  receive(&bytes, sizeof bytes);
+  std::string text(std::min<uint64_t>(bytes, 16 << 20), '\0');
+  receive(text.data(), text.size());
+  const auto described = nlohmann::json::parse(text);
+  confinement_ = described.at("confinement").get<std::string>() + (sealed ? "" : ", no seals of memory");
+  for (const nlohmann::json& kernel : described.at("kernels")) {
+    if (kernels_.size() == kMostHosted)
+      throw Error(fmt::format("more than {} kernels", kMostHosted), kExitFailure);
+    kernels_.push_back(
+        described_kernel(kernel, hosted(kernels_.size(), std::make_index_sequence<kMostHosted>())));
+    if (kernel.value("python", false)) note_python_kernel(*kernels_.back());
+  }
+  std::vector<double> ways;
+  for (int i = 0; i < 9; ++i) {
+    const double begin = now_us();
+    call(request_of(RunnerCall::kWake, 0, nullptr));
+    ways.push_back(now_us() - begin);
+  }
+  way_us_ = *std::max_element(ways.begin(), ways.end());
+  stop();
+}
+
+Runner::~Runner() {
+  kill(-pid_, SIGKILL);
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  end_leftovers();
+  close(socket_);
+  for (const int file : schedstats_) close(file);
+  g_runner = nullptr;
+  std::error_code ec;
+  std::filesystem::remove_all(scratch_, ec);
+}
+
+void Runner::end_as_it_did(int status) const {
+  kill(-pid_, SIGKILL);
+  end_leftovers();
+  std::error_code ec;
+  std::filesystem::remove_all(scratch_, ec);
+  if (WIFSIGNALED(status)) {
+    if (WTERMSIG(status) == SIGKILL) std::signal(SIGTERM, SIG_DFL);
+    std::raise(WTERMSIG(status));
+    _exit(kExitFailure);
+  }
+  std::exit(WEXITSTATUS(status));
+}
+
+void Runner::resume() {
+  kill(-pid_, SIGCONT);
+  runs_ = true;
+}
+
+void Runner::stop() {
+  kill(-pid_, SIGSTOP);
+  int status = 0;
+  for (;;) {
+    if (waitpid(pid_, &status, WUNTRACED) == pid_) {
+      if (WIFSTOPPED(status)) break;
+      end_as_it_did(status);
+    }
+    if (errno != EINTR) throw Error("the process of the kernel cannot be stopped", kExitFailure);
+  }
+  runs_ = false;
+  char byte = 0;
+  if (recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+    throw KernelError("the process of the kernel answered twice: a kernel wrote to its socket");
+}
+
+void Runner::send(const void* data, std::size_t bytes) const {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::send(socket_, at, bytes, MSG_NOSIGNAL);
+    if (n < 0 && errno != EINTR) return;  // it has ended: receive() sees it
+    at += std::max<ssize_t>(n, 0);
+    bytes -= static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+  }
+}
+
+void Runner::receive(void* data, std::size_t bytes) {
+  char* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    // A child that a kernel has made may keep the socket open, so the end of the process is looked at, too.
+    const ssize_t n = recv(socket_, at, bytes, 0);
+    if (n > 0) {
+      at += n;
+      bytes -= static_cast<std::size_t>(n);
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    int status = 0;
+    if (waitpid(pid_, &status, n == 0 ? 0 : WNOHANG) == pid_) end_as_it_did(status);
+    if (n == 0 || errno != EAGAIN) throw Error("the process of the kernel closed its socket", kExitFailure);
+  }
+}
+
+Runner::Reply Runner::call(const Request& request) {
+  if (!runs_) resume();
+  const double waited = waits_us(), begin = now_us();
+  send(&request, sizeof request);
+  Reply reply;
+  receive(&reply, sizeof reply);
+  if (request.call == RunnerCall::kWake) return reply;
+  if (request.call == RunnerCall::kLaunch) {
+    const double outer = now_us() - begin - way_us_;
+    // A process that waited for a core began late.
+    times_.outer_us = waits_us() - waited > kMostWaitUs || times_.outer_us < 0 ? -1 : times_.outer_us + outer;
+    receive(&reply, sizeof reply);
+    times_.us += reply.us;
+    if (reply.waited_s >= 0) times_.waited_s = std::max(times_.waited_s.value_or(0), reply.waited_s);
+  }
+  stop();
+  last_us_ = reply.us;
+  reply.message.text[sizeof reply.message.text - 1] = '\0';
+  reply.exception.back() = '\0';
+  if (reply.how == Reply::How::kWroteToInput) {
+    throw KernelError(
+        fmt::format("it wrote to {}, or near it, which is an input; inputs are read-only for it",
+                    memory_.inputs.name_at(reply.written)));
+  }
+  if (reply.how == Reply::How::kThrew) throw KernelError(reply.exception.data());
+  return reply;
+}
+
+double Runner::waits_us() const {
+  double us = 0;
+  for (const int file : schedstats_) {
+    std::array<char, 128> text{};
+    unsigned long long run = 0, wait = 0;
+    if (pread(file, text.data(), text.size() - 1, 0) > 0 &&
+        std::sscanf(text.data(), "%llu %llu", &run, &wait) == 2)
+      us += 1e-3 * static_cast<double>(wait);
+  }
+  return us;
+}
+
+void Runner::begin(int threads) {
+  times_ = {};
+  threads_ = threads;
+  began_cpu_us_ = cpu_us_of(pid_);
+  began_us_ = now_us();
+  Request wake = request_of(RunnerCall::kWake, 0, nullptr);
+  wake.context.num_threads = threads;
+  const Reply reply = call(wake);
+  times_.cores_us = reply.cores_us;
+  times_.handover_us = reply.handover_us;
+}
+
+HostedTimes Runner::end() {
+  const double most = threads_ * (now_us() - began_us_);
+  times_.outer_us = std::max(0.0, times_.outer_us);
+  times_.excess_us = std::max(0.0, cpu_us_of(pid_) - began_cpu_us_ - most);
+  return times_;
+}
+
+void Runner::limit_memory(int64_t bytes) const {
+  std::ifstream statm(fmt::format("/proc/{}/statm", pid_));
+  int64_t pages[6] = {};
+  for (int64_t& p : pages) statm >> p;
+  rlimit limit{};
+  if (!statm || prlimit(pid_, RLIMIT_DATA, nullptr, &limit) != 0) return;
+  limit.rlim_cur = std::min(limit.rlim_max, static_cast<rlim_t>(pages[5] * sysconf(_SC_PAGESIZE) + bytes));
+  prlimit(pid_, RLIMIT_DATA, &limit, nullptr);
+}
+
+int Runner::end_leftovers() const {
+  int ended = 0;
+  std::ifstream children(fmt::format("/proc/self/task/{}/children", getpid()));
+  for (pid_t child = 0; children >> child;) {
+    if (child == pid_) continue;
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    ++ended;
+  }
+  return ended;
+}
+
+}  // namespace attnbench

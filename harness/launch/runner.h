@@ -1,0 +1,93 @@
+// The process in which kernels of the CPU run. Its parent, the judge, calls their functions through a socket; the
+// process is stopped at all other times. So it can neither work ahead nor see how tensors are filled and read.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/device/kernel_host.h"
+#include "harness/launch/plugin.h"
+
+namespace attnbench {
+
+/// The socket and the files of KernelMemory when a runner starts.
+inline constexpr int kRunnerSocket = 3, kRunnerInputs = 4, kRunnerOutputs = 5;
+
+/// In the environment of a judge: the user's OMP_WAIT_POLICY. The judge's own threads sleep when they wait.
+inline constexpr char kUsersWaitPolicy[] = "ATTNBENCH_USERS_WAIT_POLICY";
+
+/// Where compilers that run in a launch keep their results: the variable that names the folder, and the folder below
+/// $HOME without it.
+inline constexpr std::pair<const char*, const char*> kCaches[] = {
+    {"XDG_CACHE_HOME", "/.cache"},
+    {"TRITON_CACHE_DIR", "/.triton"},
+    {"CUDA_CACHE_PATH", "/.nv"},
+    {"NUMBA_CACHE_DIR", "/.numba"},
+    {"TORCHINDUCTOR_CACHE_DIR", "/.torchinductor"}};
+
+/// The judge's handle of a runner. There is one in a process.
+class Runner final : public KernelHost {
+ public:
+  /// Starts the program `argv` and waits until it has described its kernels. Throws Error if the system refuses. If
+  /// the runner ends, now or in a call, this process ends as it did: the supervisor reports it.
+  Runner(const std::vector<std::string>& argv, int64_t memory_bytes);
+  ~Runner() override;
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  /// The kernels of the CPU that it has. A call of one of their functions goes to the runner.
+  const std::vector<const Kernel*>& kernels() const { return kernels_; }
+  /// How it is confined: "landlock, seccomp", and what the system lacks.
+  const std::string& confinement() const { return confinement_; }
+
+  /// Before a case: what the runner may allocate, in bytes, beyond what it has.
+  void limit_memory(int64_t bytes) const;
+  /// After a case: kills processes that a kernel has left behind. Returns their number.
+  int end_leftovers() const;
+
+  KernelMemory& memory() override { return memory_; }
+  double last_us() const override { return last_us_; }
+  void begin(int threads) override;
+  HostedTimes end() override;
+
+  struct Request;
+  struct Reply;
+  /// Throws KernelError with what the kernel threw.
+  Reply call(const Request& request);
+
+ private:
+  double waits_us() const;  ///< for a core, of the runner and of this process, since they began
+  void resume();
+  void stop();
+  void send(const void* data, std::size_t bytes) const;
+  void receive(void* data, std::size_t bytes);
+  [[noreturn]] void end_as_it_did(int status) const;
+
+  KernelMemory memory_;
+  pid_t pid_ = -1;
+  int socket_ = -1;
+  bool runs_ = false;
+  std::string scratch_, confinement_;
+  std::vector<const Kernel*> kernels_;
+  std::array<int, 2> schedstats_ = {-1, -1};  ///< of the runner and of this process
+  double last_us_ = 0;
+  double way_us_ = 0;  ///< of a call that does nothing
+  HostedTimes times_;
+  double began_cpu_us_ = 0, began_us_ = 0;
+  int threads_ = 1;
+};
+
+/// The folder for temporary files of the runner of a judge.
+std::string runner_scratch(pid_t judge);
+
+/// In the runner, before plug-ins are opened: gives up what a kernel does not need.
+void confine_runner();
+
+/// The runner's side: answers the judge until the socket closes, and returns the exit code of the process.
+int serve_kernels(KernelTable table);
+
+}  // namespace attnbench

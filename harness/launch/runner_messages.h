@@ -1,0 +1,44 @@
+// What a judge and its runner write to each other: one program, so these structs are sent as they are.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "harness/launch/runner.h"
+#include "kernels/contract/kernel.h"
+
+namespace attnbench {
+
+enum class RunnerCall : int32_t { kWake, kSupports, kNumerics, kWorkspaceBytes, kPlan, kLaunch, kTile };
+
+/// The first message of the judge.
+struct RunnerHello {
+  struct Map {
+    void* base;
+    int64_t size;
+  } inputs, outputs;
+};
+
+struct Runner::Request {
+  RunnerCall call;
+  int32_t kernel = 0;  ///< place in kernels()
+  OpParams params{};
+  LaunchContext context{};  ///< `returned` says whether outputs may be returned
+};
+
+/// A launch has two: one at its end, one when returned outputs are where they belong and the process was looked at.
+struct Runner::Reply {
+  enum class How : int32_t { kReturned, kThrew, kWroteToInput } how = How::kReturned;
+  KernelStatus status = KernelStatus::kOk;
+  KernelMessage message{};            ///< of the kernel
+  std::array<char, 512> exception{};  ///< kThrew: what a KernelError says
+  Numerics numerics{};
+  Tile tile{};
+  uint64_t workspace_bytes = 0;
+  void* written = nullptr;               ///< kWroteToInput: the address
+  double us = 0;                         ///< kPlan, kLaunch: by the runner's clock
+  double cores_us = 0, handover_us = 0;  ///< kWake
+  double waited_s = -1;                  ///< kLaunch; negative: the system does not count it
+};
+
+}  // namespace attnbench
