@@ -16,6 +16,7 @@
 
 #include "harness/cli/common.h"
 #include "harness/cli/installed.h"
+#include "harness/cli/option.h"
 #include "harness/cli/pattern.h"
 #include "harness/cli/trace_folder.h"
 #include "harness/cli/usage_error.h"
@@ -171,31 +172,23 @@ void note_idle_overrides(const std::vector<std::string>& overrides, const std::v
 }  // namespace
 
 void CaseOptions::add(CLI::App& command) {
-  command
-      .add_option(
-          "config", configs,
-          "Sweeps: YAML files (format: configs/README.md), or names of those that come with attnbench, "
-          "such as quickstart; folders of FlashInfer traces, or captured tensors (.safetensors; "
-          "harness/interop/README.md)")
-      ->type_name("CONFIG")
+  option(command, "config", configs, "CONFIG",
+         "Sweeps: YAML files (format: configs/README.md), or names of those that come with attnbench, "
+         "such as quickstart; folders of FlashInfer traces, or captured tensors (.safetensors; "
+         "harness/interop/README.md)")
       ->transform(sweep_path);
-  command
-      .add_option("--case", chosen,
-                  "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
-                  "'{kv: paged, batch: 8q1s4k}'. May be repeated")
-      ->type_name("ID|YAML")
+  option(command, "--case", chosen, "ID|YAML",
+         "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
+         "'{kv: paged, batch: 8q1s4k}'. May be repeated")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
-  command
-      .add_option("--set", overrides,
-                  "Replace a key in every sweep: --set dtype=fp16, --set block_size=16,64")
-      ->type_name("KEY=VALUE")
+  option(command, "--set", overrides, "KEY=VALUE",
+         "Replace a key in every sweep: --set dtype=fp16, --set block_size=16,64")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
-  command.add_option("--seed", seed, "Seed of all values and drawn lengths; overrides the file's")
-      ->type_name("N")
+  option(command, "--seed", seed, "N", "Seed of all values and drawn lengths; overrides the file's")
       ->check([](const std::string& text) {  // CLI11 would accept -1 as the largest number
         const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
         uint64_t n = 0;
@@ -203,11 +196,9 @@ void CaseOptions::add(CLI::App& command) {
             digits && std::from_chars(text.data(), text.data() + text.size(), n).ec == std::errc();
         return fits ? "" : fmt::format("a whole number from 0 to {} required, given '{}'", UINT64_MAX, text);
       });
-  command
-      .add_option("--filter", filter,
-                  "Only cases in whose id, as 'attnbench list' prints it, this regular expression (RE2) is "
-                  "found. A sweep's name is no part of ids: take what its ids share")
-      ->type_name("REGEX");
+  option(command, "--filter", filter, "REGEX",
+         "Only cases in whose id, as 'attnbench list' prints it, this regular expression (RE2) is "
+         "found. A sweep's name is no part of ids: take what its ids share");
 }
 
 int Cases::exit_code() const {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/device/cpu_info.h"
 #include "harness/device/nvml.h"
@@ -65,11 +66,7 @@ std::vector<std::string> chosen_devices(const std::string& name, bool quiet) {
 }
 
 void add_kernel_option(CLI::App& command, std::vector<std::string>& names, const std::string& text) {
-  command.add_option("--kernel", names, text)
-      ->type_name("LIST")
-      ->take_all()
-      ->allow_extra_args(false)  // a file may follow
-      ->delimiter(',');
+  list_option(command, "--kernel", names, text)->take_all();
 }
 
 bool built_with_cuda(KernelTable table) {

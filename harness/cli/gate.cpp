@@ -97,8 +97,7 @@ void write_step_summary(const GateOptions& o, const CompareResult& result, int c
 /// `told`: failures whose reasons the table of the new side's first turn has shown.
 void report(const GateOptions& o, const GateRuns& runs, const CompareResult& result,
             const CompareOptions& options, int code, const std::set<std::string>& told) {
-  const std::size_t width = terminal_width(STDOUT_FILENO);
-  print_compare(std::cout, result, {width, width > 0 && !std::getenv("NO_COLOR")}, told);
+  print_compare(std::cout, result, style_of_stdout(), told);
   for (const auto& [format, name] : kGateReports) {
     if (format != std::string_view("json") && !asked(o, format)) continue;
     std::ostringstream text;

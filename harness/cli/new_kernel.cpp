@@ -9,6 +9,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/installed.h"
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/launch/python.h"
 #include "harness/results/files.h"
@@ -163,12 +164,9 @@ void add_new_kernel(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("new-kernel", "Write a kernel to start from, which passes at once");
   auto file = std::make_shared<std::string>();
   auto flag = std::make_shared<std::string>();
-  command
-      ->add_option("file", *file,
-                   "File to write, in .py, .cpp or .cu; the kernel is named after it. It must not exist yet")
-      ->check(has_a_name)
-      ->required()
-      ->type_name("FILE");
+  path_option(*command, "file", *file, "FILE",
+              "File to write, in .py, .cpp or .cu; the kernel is named after it. It must not exist yet")
+      ->required();
   for (const Start& s : kStarts) {
     command->add_flag_callback(
         s.flag,

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/launch/python.h"
@@ -52,13 +53,9 @@ void say_left_out(const std::string& name, const std::string& why) {
 }  // namespace
 
 void add_peers_option(CLI::App& command, Program& program) {
-  command
-      .add_option("--peers", program.peers,
-                  "Run these libraries, too, if the interpreter has them: names of kernels/peers, or all; "
-                  "comma-separated")
-      ->type_name("LIST")
-      ->allow_extra_args(false)  // a file may follow
-      ->delimiter(',');
+  list_option(command, "--peers", program.peers,
+              "Run these libraries, too, if the interpreter has them: names of kernels/peers, or all; "
+              "comma-separated");
   command.add_option("--peer-file", program.peer_files)
       ->expected(1)
       ->take_all()

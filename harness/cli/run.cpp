@@ -143,9 +143,7 @@ std::vector<Record> take_up(const std::filesystem::path& dir, const RunOptions& 
 int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& records,
            const Ceilings& ceilings, std::size_t planned, double elapsed,
            const std::vector<std::filesystem::path>& paths, const std::string& lost) {
-  const std::size_t width = terminal_width(STDOUT_FILENO);
-  print_console(std::cout, records,
-                {width, width > 0 && !std::getenv("NO_COLOR"), elapsed, ceilings.disturbed});
+  print_console(std::cout, records, {style_of_stdout(), elapsed, ceilings.disturbed});
   for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
   std::cout.flush();
   if (!o.is_turn()) say_duplicates(cases);

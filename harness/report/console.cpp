@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <ostream>
 #include <sstream>
 
@@ -215,6 +216,11 @@ std::string progress_line(const Record& r, int64_t done, int64_t planned, const 
 std::size_t terminal_width(int fd) {
   winsize size{};
   return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+TableOptions style_of_stdout() {
+  const std::size_t width = terminal_width(STDOUT_FILENO);
+  return {width, width > 0 && !std::getenv("NO_COLOR")};
 }
 
 }  // namespace attnbench
