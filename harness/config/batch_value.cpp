@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "harness/config/batch_product.h"
 #include "harness/config/length_value.h"

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,16 +57,18 @@ SweepKey word_key(std::string name, std::string doc, T CaseParams::*member,
   return key;
 }
 
+/// A key whose words are those of the enumeration's first values.
+template <class T>
+SweepKey word_key(std::string name, std::string doc, T CaseParams::*member,
+                  std::span<const char* const> names) {
+  std::vector<std::pair<std::string, T>> words;
+  for (const char* word : names) words.emplace_back(word, static_cast<T>(words.size()));
+  return word_key(std::move(name), std::move(doc), member, std::move(words));
+}
+
 /// Pairs each of `values` with its word, which the enumeration's name function gives.
 template <class T>
 std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), std::initializer_list<T> values) {
-  std::vector<std::pair<std::string, T>> words;
-  for (const T value : values) words.emplace_back(name(value), value);
-  return words;
-}
-
-template <class T>
-std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), const std::vector<T>& values) {
   std::vector<std::pair<std::string, T>> words;
   for (const T value : values) words.emplace_back(name(value), value);
   return words;

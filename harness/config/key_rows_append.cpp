@@ -53,7 +53,7 @@ Rows append_keys() {
           "rotary embedding; pairs are the two halves of the channels, or neighbours. `kv_append`, "
           "`append`: rotates new keys by their position, and queries. `rotary_cached`: rotates all keys and "
           "queries",
-          &C::rotary, words_of(rotary_name, {Rotary::kNone, Rotary::kNeox, Rotary::kInterleaved}))
+          &C::rotary, kRotaryNames)
           .when(may_turn)
           .labelled([](P p) { return turns(p) ? fmt::format("/{}", rotary_name(p.rotary)) : ""; })
           .needing(feature(kRotary, turns)),
@@ -73,13 +73,11 @@ Rows append_keys() {
           .when([](P p) { return is_attention(p) && turns(p); })
           .labelled(label("-cached", [](P p) { return p.rotary_cached; }))
           .needing(feature(kRotaryCached, [](P p) { return p.rotary_cached; })),
-      word_key(
-          "rotary_q",
-          "`rotary` of `attention`: the position of query i is i + len_k - len_q; cache_seqlens + i; or "
-          "cache_seqlens for all. cache_seqlens is len_k without the new tokens. "
-          "`flash_attn_with_kvcache` does the second under a mask or window, the third without",
-          &C::rotary_q,
-          words_of(rotary_q_name, {RotaryQ::kDiagonal, RotaryQ::kFromCacheSeqlens, RotaryQ::kAtCacheSeqlens}))
+      word_key("rotary_q",
+               "`rotary` of `attention`: the position of query i is i + len_k - len_q; cache_seqlens + i; or "
+               "cache_seqlens for all. cache_seqlens is len_k without the new tokens. "
+               "`flash_attn_with_kvcache` does the second under a mask or window, the third without",
+               &C::rotary_q, kRotaryQNames)
           .when([](P p) { return is_attention(p) && turns(p); })
           .labelled([](P p) {
             return p.rotary_q == RotaryQ::kDiagonal ? "" : fmt::format("-{}", rotary_q_name(p.rotary_q));

@@ -52,9 +52,7 @@ Rows mask_keys() {
           "the bits; `tree`: the last keys are a tree of draft tokens, each sees its ancestors and all "
           "older keys; `items`: several items behind a prefix, each sees the prefix and itself; `blocks`: "
           "blocks of 16 queries and 32 keys",
-          &C::custom_mask,
-          words_of(custom_mask_name, {CustomMask::kNone, CustomMask::kRandom, CustomMask::kTree,
-                                      CustomMask::kItems, CustomMask::kBlocks}))
+          &C::custom_mask, kCustomMaskNames)
           .when(is_attention)
           .labelled([](P p) {
             return p.custom_mask == CustomMask::kNone
@@ -75,8 +73,7 @@ Rows mask_keys() {
           "topk_length",
           "`topk`: number of valid entries of each list. `drawn`: 0 to `topk`, drawn per query; the entries "
           "behind are junk",
-          &C::topk_length,
-          words_of(topk_length_name, {TopkLength::kFull, TopkLength::kDrawn, TopkLength::kZero}))
+          &C::topk_length, kTopkLengthNames)
           .when([](P p) { return is_attention(p) && p.topk > 0; })
           .labelled([](P p) {
             return p.topk_length == TopkLength::kFull ? ""
@@ -87,7 +84,7 @@ Rows mask_keys() {
           "contents of rows whose keys no query's window or chunk reaches any more, except new tokens. "
           "`kept`: values. `nan`: NaN. `freed`, paged only: NaN, and table entries of blocks with only such "
           "rows point nowhere. Requires a `window` with a left side, or `attention_chunk`",
-          &C::expired, words_of(expired_name, {Expired::kKept, Expired::kNan, Expired::kFreed}))
+          &C::expired, kExpiredNames)
           .when(is_attention)
           .unified([](C& p) {  // the invariant packed_paged relaunches a paged case without blocks
             if (p.expired == Expired::kFreed && !is_paged(p)) p.expired = Expired::kNan;
@@ -110,7 +107,7 @@ Rows score_keys() {
       word_key("alibi",
                "linear bias, after the softcap: score - slope * distance from the diagonal; slopes per query "
                "head, or per sequence and query head",
-               &C::alibi, words_of(alibi_name, {Alibi::kNone, Alibi::kPerHead, Alibi::kPerSequence}))
+               &C::alibi, kAlibiNames)
           .when(attends)
           .labelled([](P p) {
             return p.alibi == Alibi::kNone ? "" : fmt::format("/alibi-{}", alibi_name(p.alibi));
@@ -164,8 +161,7 @@ Rows call_keys() {
           .labelled([](P p) { return p.dropout > 0 ? fmt::format("/dropout{}", p.dropout) : ""; })
           .needing(feature(kDropout, [](P p) { return p.dropout > 0; })),
       word_key("path", "one launch, or [a plan of several](README.md#paths) that must give the same result",
-               &C::path,
-               words_of(path_name, {Path::kOneCall, Path::kCascade, Path::kSplitDecode, Path::kDcp}))
+               &C::path, kPathNames)
           .when(is_attention)
           .labelled(
               [](P p) { return p.path == Path::kOneCall ? "" : fmt::format("/{}", path_name(p.path)); }),
@@ -192,9 +188,7 @@ Rows call_keys() {
                "`dcp`: where the ranks are, and how their partial states are combined. `one_device`: "
                "launches on one device. The others put rank r on GPU r, and "
                "[combine](README.md#ranks-on-several-gpus) over NCCL or by peer access",
-               &C::dcp_combine,
-               words_of(combine_name,
-                        {Combine::kOneDevice, Combine::kAllGather, Combine::kAllToAll, Combine::kFused}))
+               &C::dcp_combine, kCombineNames)
           .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
           .labelled([](P p) {
             return p.dcp_combine == Combine::kOneDevice ? ""

@@ -53,7 +53,7 @@ Rows memory_keys() {
           "layout of keys and values: packed by `cu_seqlens_k`; blocks found through `block_table`; or a "
           "cache with one row per sequence. `kv_append` and `kv_move` are always paged, "
           "`attention_backward` always packed",
-          &C::kv, words_of(kv_name, {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous}))
+          &C::kv, kKvNames)
           .when(has_kv)
           .unified([](C& p) {
             if (is_append(p) || is_move(p)) p.kv = KvSource::kPaged;
@@ -71,7 +71,7 @@ Rows memory_keys() {
           .labelled([](P p) { return fmt::format("{}", p.block_size); })
           .always_written(),
       word_key("kv_layout", "order in a block: (token, head, channel) or (head, token, channel)",
-               &C::kv_layout, words_of(kv_layout_name, {KvLayout::kNhd, KvLayout::kHnd}))
+               &C::kv_layout, kKvLayoutNames)
           .when(is_paged)
           .labelled([](P p) { return fmt::format("-{}", kv_layout_name(p.kv_layout)); })
           .needing(feature(kHnd, [](P p) { return is_paged(p) && p.kv_layout == KvLayout::kHnd; }))
@@ -83,10 +83,7 @@ Rows memory_keys() {
           "free list leaves them after many requests. `repeated` (not `kv_append`): each block is drawn "
           "anew, so a block may serve several places and sequences. `served`: the block tables of a "
           "replayed server, with shared prefixes; default of `batch: {serving: ...}`, and only legal there",
-          &C::page_layout,
-          words_of(page_layout_name,
-                   {PageLayout::kContiguous, PageLayout::kShuffled, PageLayout::kSharedPrefix,
-                    PageLayout::kLifoAged, PageLayout::kServed, PageLayout::kRepeated}))
+          &C::page_layout, kPageLayoutNames)
           .when(is_paged)
           .labelled([](P p) {
             if (p.blocks && p.page_layout != PageLayout::kRepeated)
@@ -153,12 +150,11 @@ Rows memory_keys() {
 
 /// What shares a descale, and the type of O.
 Rows descale_keys() {
-  using enum DescalesPer;
   return {
       word_key("q_descales",
                "granularity of the descales of e4m3 queries. `usual`: one per sequence and KV head; "
                "`per_head`: one per KV head for all sequences; `per_tensor`: a single one",
-               &C::q_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
+               &C::q_descales, std::span(kDescalesPerNames).first(3))
           .when([](P p) { return is_attention(p) && p.type_of_q() == DType::kE4m3; })
           .labelled([](P p) { return descales_label("q", p.q_descales); }),
       word_key(
@@ -166,18 +162,19 @@ Rows descale_keys() {
           "the same for e4m3 and e5m2 keys, and for scales given to `kv_append`. `usual`: attention, one "
           "per sequence and KV head; `kv_append`, one per KV head in e4m3 and e5m2, per (KV head, channel) "
           "in int8. Values that share a row with their keys share the descale",
-          &C::k_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
+          &C::k_descales, std::span(kDescalesPerNames).first(3))
           .when([](P p) { return has_descales(p, false); })
           .unified([](C& p) { unify_descales(p, false); })
           .labelled([](P p) { return descales_label("k", p.k_descales); }),
       word_key("v_descales",
                "the same for values; `per_channel`: one per (KV head, channel) for all sequences",
-               &C::v_descales, words_of(descales_per_name, {kUsual, kHead, kTensor, kChannel}))
+               &C::v_descales, kDescalesPerNames)
           .when([](P p) { return has_descales(p, true); })
           .unified([](C& p) { unify_descales(p, true); })
           .labelled([](P p) { return descales_label("v", p.v_descales); })
-          .needing(feature(kVChannelScales,
-                           [](P p) { return p.v_descales == kChannel && is_fp8(p.type_of_v()); })),
+          .needing(
+              feature(kVChannelScales,
+                      [](P p) { return p.v_descales == DescalesPer::kChannel && is_fp8(p.type_of_v()); })),
       word_key<bool>("out_dtype",
                      "type of O. `e4m3` (`attention`, `merge_states`): O is divided by a given scale and "
                      "stored, saturating at 448",
@@ -193,7 +190,7 @@ Rows descale_keys() {
 Rows shape_keys() {
   return {
       word_key("dtype", "element type of queries, keys, values and outputs", &C::dtype,
-               words_of(dtype_name, {DType::kBf16, DType::kFp16, DType::kFp32}))
+               std::span(kDTypeNames).first(3))
           .labelled([](P p) { return fmt::format("/{}", dtype_name(p.dtype)); })
           .needing([](P p) { return feature_of(p.dtype); })
           .always_written(),
@@ -232,7 +229,7 @@ Rows shape_keys() {
           "`kv_append` with a quantised `kv_dtype`. `given`: scales per KV head (e4m3, e5m2) or per (KV "
           "head, channel) (int8). `per_token`: computed per (token, head) and stored in a cache of their "
           "own. `per_token_k`: computed for K and given for V, as attention reads an int8 cache",
-          &C::scales, words_of(scales_name, {Scales::kGiven, Scales::kPerToken, Scales::kPerTokenK}))
+          &C::scales, kScalesNames)
           .when([](P p) { return p.quantises(false); })
           .unified([](C& p) {
             if (p.scales == Scales::kPerTokenK && !p.quantises(true)) p.scales = Scales::kPerToken;

@@ -39,7 +39,7 @@ Rows refusal_keys() {
       word_key(
           "bad_launch",
           "a launch that [contradicts the contract](README.md#expected-refusals); implies `expect: refused`",
-          &C::bad_launch, words_of(bad_launch_name, {std::begin(kBadLaunches), std::end(kBadLaunches)}))
+          &C::bad_launch, kBadLaunchNames)
           .labelled([](P p) {
             return p.bad_launch == BadLaunch::kNone ? "" : fmt::format("-{}", bad_launch_name(p.bad_launch));
           }),
@@ -62,8 +62,7 @@ Rows last_keys() {
           })
           .always_written(),
       word_key("data", "distribution of input values; it decides which faults can be seen", &C::data,
-               words_of(profile_name, {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
-                                       Profile::kHuge}))
+               kProfileNames)
           .unified([](C& p) {  // peaked changes q only
             const bool no_q = is_move(p) || (is_append(p) && p.query_out == QueryOut::kNone);
             if (no_q && p.data == Profile::kPeaked) p.data = Profile::kNormal;
@@ -89,7 +88,7 @@ Rows make_keys() {
           "merges partial states (O and LSE over parts of the keys); `attention_backward` computes the "
           "gradients of q, K, V and sinks from O, LSE and dO; `kv_move` copies blocks of a paged cache or "
           "gathers rows from it",
-          &C::op, words_of(op_name, {std::begin(kOps), std::end(kOps)}))
+          &C::op, kOpNames)
           .labelled([](P p) { return std::string(op_name(p.op)); })
           .always_written(),
   };

@@ -22,7 +22,7 @@ Rows kv_append_keys() {
           "query_out",
           "`kv_append`: also rotates the queries of the same tokens and returns them, in `dtype` or in e4m3 "
           "divided by a given scale, saturating at 448; `heads` gives their number",
-          &C::query_out, words_of(query_out_name, {QueryOut::kNone, QueryOut::kSame, QueryOut::kE4m3}))
+          &C::query_out, kQueryOutNames)
           .when(is_append)
           .labelled([](P p) {
             return p.query_out == QueryOut::kNone   ? ""

@@ -34,7 +34,7 @@ Rows merge_keys() {
       word_key(
           "empty_lse",
           "`merge_states`: LSE of a state without keys: -inf; +inf, as FlashAttention 2 writes it; or either",
-          &C::empty_lse, words_of(empty_lse_name, {EmptyLse::kMinusInf, EmptyLse::kPlusInf, EmptyLse::kBoth}))
+          &C::empty_lse, kEmptyLseNames)
           .when([](P p) { return is_merge(p) && p.empty_states > 0; })
           .labelled([](P p) {
             return p.empty_lse == EmptyLse::kMinusInf ? "" : fmt::format("-{}", empty_lse_name(p.empty_lse));
