@@ -17,9 +17,7 @@
 #include "harness/judge/row_findings.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/stored_out.h"
-#include "harness/ops/attention/judge_parts.h"
-#include "harness/ops/judge_ops.h"
-#include "harness/ops/kv_append/judge_cache.h"
+#include "harness/judge/verify.h"
 
 namespace attnbench {
 namespace {
@@ -416,29 +414,4 @@ Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numer
   return concluded(rows_->item, judge);
 }
 
-namespace ops::attention {
-namespace {
-
-Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics,
-               const Check& check, int num_threads) {
-  Verdict v = verify_attention(workload.item(), outputs, numerics, check, num_threads);
-  if (!outputs.unused_written.empty()) v.fail(detector::kGuard, outputs.unused_written);
-  if (!workload.item().params.append) return v;
-  const AppendedRows rows(workload.item());
-  for (const bool is_v : {false, true}) {
-    WorstElement worst;
-    const auto wrong = check_cache(workload, rows, is_v, outputs, worst);
-    if (!wrong) continue;
-    if (v.pass) v.worst = worst;
-    v.fail(detector::kCacheBits, *wrong);
-    break;
-  }
-  return v;
-}
-
-}  // namespace
-
-const JudgeOps kJudgeOps = {verify, verify_attention, expect, laid_over, first_difference};
-
-}  // namespace ops::attention
 }  // namespace attnbench

@@ -175,14 +175,8 @@ class BackwardJudge {
     if (sinks_.empty()) return;
     const std::lock_guard lock(mutex_);
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      SinkSum& s = sink_sum_[slot(rows[r].head)];
-      ++s.rows;
-      if (facts[r].keys == 0) continue;
-      const double p = std::exp(static_cast<double>(sinks_[slot(rows[r].head)]) - facts[r].lse);
-      const double term = p * facts[r].delta;
-      s.value -= term;
-      s.squares += term * term;
-      s.variance += model_.sink_variance(facts[r], p);
+      const std::size_t head = slot(rows[r].head);
+      sink_sum_[head].add(model_, facts[r], sinks_[head]);
     }
   }
 
@@ -221,11 +215,6 @@ class BackwardJudge {
   }
 
  private:
-  struct SinkSum {
-    int64_t rows = 0;
-    double value = 0, squares = 0, variance = 0;
-  };
-
   void take_row(const Gradient& g, double chi, const ExpectedRow& e, GradTotals& t) const {
     double row_z2 = 0, rounding = 0, common = 0, xx = 0, xy = 0, along = 0, pairs = 0, length2 = 0,
            row_max = 0;
@@ -358,8 +347,7 @@ class BackwardJudge {
       }
       const SinkSum& s = sink_sum_[h];
       if (s.rows != dq_.begin.back()) continue;  // a sample has not all queries of the head
-      const double sigma = std::sqrt(s.variance + model_.sink_sum_variance(s.value, s.squares, s.rows));
-      const double z = std::abs(got - s.value) / sigma;
+      const double z = std::abs(got - s.value) / s.sigma(model_);
       if (z <= kMaxZ) continue;
       v.fail(detector::kDsinks,
              fmt::format("dsinks of head {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}", h, got, s.value,

@@ -246,17 +246,9 @@ Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& 
   return v;
 }
 
-namespace ops::merge_states {
-namespace {
+const JudgeOps ops::merge_states::kJudgeOps = {
+    [](const Workload& w, const HostOutputs& outputs, const Numerics& numerics, const Check& check, int) {
+      return verify_merge(w.item(), outputs, numerics, check);
+    }};
 
-Verdict verify(const Workload& w, const HostOutputs& outputs, const Numerics& numerics, const Check& check,
-               int) {
-  return verify_merge(w.item(), outputs, numerics, check);
-}
-
-}  // namespace
-
-const JudgeOps kJudgeOps = {verify, nullptr, nullptr, nullptr, nullptr};
-
-}  // namespace ops::merge_states
 }  // namespace attnbench
