@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "harness/cases/kv_rows.h"
 #include "harness/config/captured.h"

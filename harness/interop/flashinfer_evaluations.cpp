@@ -1,5 +1,4 @@
 // Writes results in the form of FlashInfer traces.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <numbers>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>

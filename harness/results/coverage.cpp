@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "harness/facts/declared_types.h"
 #include "harness/results/text.h"

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
-#include <memory>
 #include <set>
 #include <stdexcept>
 
