@@ -19,13 +19,14 @@ inline constexpr int32_t kMaxHeadDim = 576;
 inline constexpr int32_t kMaxHeadDimV = 512;
 inline constexpr int32_t kMaxRotaryDim = 256;
 
-/// Starts a row for one field: sets name, doc and reset, and leaves the rest to the caller.
+/// Starts a row for one field: sets name, doc, reset and is_default, and leaves the rest to the caller.
 template <class T>
 SweepKey field_key(std::string name, std::string doc, T CaseParams::*member) {
   SweepKey key;
   key.name = std::move(name);
   key.doc = std::move(doc);
   key.reset = [member, value = CaseParams{}.*member](CaseParams& p) { p.*member = value; };
+  key.is_default = [member, value = CaseParams{}.*member](SweepKey::Params p) { return p.*member == value; };
   return key;
 }
 

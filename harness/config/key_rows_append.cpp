@@ -71,17 +71,15 @@ Rows append_keys() {
                "rounds it to its type (FlashInfer's `pos_encoding_mode`)",
                &C::rotary_cached)
           .when([](P p) { return is_attention(p) && turns(p); })
-          .labelled(label("-cached", [](P p) { return p.rotary_cached; }))
-          .needing(feature(kRotaryCached, [](P p) { return p.rotary_cached; })),
+          .labelled("-cached")
+          .needing(kRotaryCached),
       word_key("rotary_q",
                "`rotary` of `attention`: the position of query i is i + len_k - len_q; cache_seqlens + i; or "
                "cache_seqlens for all. cache_seqlens is len_k without the new tokens. "
                "`flash_attn_with_kvcache` does the second under a mask or window, the third without",
                &C::rotary_q, kRotaryQNames)
           .when([](P p) { return is_attention(p) && turns(p); })
-          .labelled([](P p) {
-            return p.rotary_q == RotaryQ::kDiagonal ? "" : fmt::format("-{}", rotary_q_name(p.rotary_q));
-          })
+          .labelled("-")
           .needing(feature(kRotaryQ, turns_off_diagonal)),
   };
 }

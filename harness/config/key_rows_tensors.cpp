@@ -109,14 +109,14 @@ Rows memory_keys() {
           "unless `page_layout` is contiguous",
           &C::pool_blocks, 0, 1 << 24)
           .when(is_paged)
-          .labelled([](P p) { return p.pool_blocks > 0 ? fmt::format("-pool{}", p.pool_blocks) : ""; }),
+          .labelled("-pool"),
       tokens_key(
           "leftpad",
           "paged, contiguous: maximum number of unused rows before a sequence's first key (`cache_leftpad`, "
           "drawn for each sequence)",
           &C::leftpad, 0, 1024)
           .when([](P p) { return is_attention(p) && p.kv != KvSource::kPacked; })
-          .labelled([](P p) { return p.leftpad > 0 ? fmt::format("-leftpad{}", p.leftpad) : ""; })
+          .labelled("-leftpad")
           .needing(feature(kPagedLeftpad, [](P p) { return is_paged(p) && p.leftpad > 0; })),
       word_key<bool>("cache_batch_idx", "contiguous: the cache row of each sequence, in order or shuffled",
                      &C::shuffled_cache, {{"identity", false}, {"shuffled", true}})
@@ -129,22 +129,22 @@ Rows memory_keys() {
           &C::shuffled_table, {{"sequence", false}, {"shuffled", true}})
           .when([](P p) { return is_attention(p) && is_paged(p); })
           .labelled(label("-rows_shuffled", [](P p) { return p.shuffled_table; }))
-          .needing(feature(kPagedBatchIdx, [](P p) { return p.shuffled_table; })),
+          .needing(kPagedBatchIdx),
       tokens_key("gap_tokens",
                  "packed: unused rows after each sequence's keys, so that `seqused_k` is shorter than "
                  "`cu_seqlens_k` says",
                  &C::gap_tokens, 0, 1024)
           .when(is_packed)
-          .labelled([](P p) { return p.gap_tokens > 0 ? fmt::format("-gap{}", p.gap_tokens) : ""; })
-          .needing(feature(kPartialKv, [](P p) { return p.gap_tokens > 0; })),
+          .labelled("-gap")
+          .needing(kPartialKv),
       tokens_key("gap_queries",
                  "unused rows after each sequence's queries, so that `seqused_q` is shorter than "
                  "`cu_seqlens_q` says: that many after the first sequence, and a random number up to that "
                  "after each other one",
                  &C::gap_queries, 0, 1024)
           .when(is_attention)
-          .labelled([](P p) { return p.gap_queries > 0 ? fmt::format("-gapq{}", p.gap_queries) : ""; })
-          .needing(feature(kSequsedQ, [](P p) { return p.gap_queries > 0; })),
+          .labelled("-gapq")
+          .needing(kSequsedQ),
   };
 }
 
@@ -181,7 +181,7 @@ Rows descale_keys() {
                      &C::e4m3_out, {{"same", false}, {"e4m3", true}})
           .when([](P p) { return is_attention(p) || is_merge(p); })
           .labelled(label("/out_e4m3", [](P p) { return p.e4m3_out; }))
-          .needing(feature(kE4m3Out, [](P p) { return p.e4m3_out; }))
+          .needing(kE4m3Out)
           .reported([](Json& j, P p) { j["out_dtype"] = dtype_name(p.type_of_out()); }),
   };
 }
@@ -200,7 +200,7 @@ Rows shape_keys() {
           "int8: per (token, head)",
           &C::q_dtype, {{"same", std::nullopt}, {"e4m3", DType::kE4m3}, {"int8", DType::kInt8}})
           .when(is_attention)
-          .labelled([](P p) { return p.q_dtype ? fmt::format("-q_{}", dtype_name(*p.q_dtype)) : ""; })
+          .labelled("-q_")
           .needing([](P p) -> uint64_t {
             if (p.type_of_q() == DType::kE4m3) return kE4m3Q;
             return p.type_of_q() == DType::kInt8 ? kInt8Q : kNothing;
@@ -217,9 +217,7 @@ Rows shape_keys() {
           words_of(kv_dtype_name, {KvDType::kSame, KvDType::kE4m3, KvDType::kE5m2, KvDType::kInt8,
                                    KvDType::kInt8K, KvDType::kNvfp4, KvDType::kDsMla}))
           .when(is_served)
-          .labelled([](P p) {
-            return p.kv_dtype == KvDType::kSame ? "" : fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));
-          })
+          .labelled("-kv_")
           .needing(types_of_kv)
           .reported([](Json& j, P p) {
             j["kv_dtype"] = p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
@@ -234,8 +232,7 @@ Rows shape_keys() {
           .unified([](C& p) {
             if (p.scales == Scales::kPerTokenK && !p.quantises(true)) p.scales = Scales::kPerToken;
           })
-          .labelled(
-              [](P p) { return p.scales == Scales::kGiven ? "" : fmt::format("-{}", scales_name(p.scales)); })
+          .labelled("-")
           .needing([](P p) {
             return (p.computes_scales(false) ? kKTokenScales : kNothing) |
                    (p.computes_scales(true) ? kVTokenScales : kNothing);
@@ -269,16 +266,16 @@ Rows shape_keys() {
           "head_dim: 576, head_dim_v: 512`. `kv_move` then moves a single tensor",
           &C::v_is_k_view)
           .when([](P p) { return is_attention(p) || is_move(p); })
-          .labelled(label("-v_is_k", [](P p) { return p.v_is_k_view; }))
-          .needing(feature(kVIsK, [](P p) { return p.v_is_k_view; })),
+          .labelled("-v_is_k")
+          .needing(kVIsK),
       bool_key(
           "one_row",
           "`kv_append`: a cache row holds the `head_dim_v` channels of a value, then the `head_dim` "
           "channels of its key. MLA's latent and rotary part are `heads: 1, head_dim: 64, head_dim_v: 512`",
           &C::one_row)
           .when(is_append)
-          .labelled(label("-one_row", [](P p) { return p.one_row; }))
-          .needing(feature(kOneRow, [](P p) { return p.one_row; })),
+          .labelled("-one_row")
+          .needing(kOneRow),
   };
 }
 

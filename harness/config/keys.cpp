@@ -17,12 +17,12 @@ Rows lse_keys() {
                      {{"natural", false}, {"base2", true}})
           .when(has_lse)
           .labelled(label("/lse-base2", [](P p) { return p.lse_base2; }))
-          .needing(feature(kLseBase2, [](P p) { return p.lse_base2; })),
+          .needing(kLseBase2),
       word_key<bool>("out_lse_layout", "order of the written LSE, (head, token) or (token, head)",
                      &C::out_lse_token_major, {{"head_major", false}, {"token_major", true}})
           .when(has_lse)
           .labelled(label("/out_lse-token_major", [](P p) { return p.out_lse_token_major; }))
-          .needing(feature(kLseTokenMajor, [](P p) { return p.out_lse_token_major; })),
+          .needing(kLseTokenMajor),
   };
 }
 
@@ -40,9 +40,7 @@ Rows refusal_keys() {
           "bad_launch",
           "a launch that [contradicts the contract](README.md#expected-refusals); implies `expect: refused`",
           &C::bad_launch, kBadLaunchNames)
-          .labelled([](P p) {
-            return p.bad_launch == BadLaunch::kNone ? "" : fmt::format("-{}", bad_launch_name(p.bad_launch));
-          }),
+          .labelled("-"),
   };
 }
 
@@ -102,6 +100,20 @@ Rows make_keys() {
 
 }  // namespace
 }  // namespace key_rows
+
+SweepKey SweepKey::labelled(const char* before) && {
+  label = [before, text = text, is_default = is_default](Params p) {
+    if (is_default(p)) return std::string();
+    const std::string value = text(p);
+    return value == "true" ? std::string(before) : before + value;
+  };
+  return std::move(*this);
+}
+
+SweepKey SweepKey::needing(uint64_t bits) && {
+  features = [bits, is_default = is_default](Params p) { return is_default(p) ? uint64_t{0} : bits; };
+  return std::move(*this);
+}
 
 const std::vector<SweepKey>& sweep_keys() {
   static const std::vector<SweepKey> keys = key_rows::make_keys();

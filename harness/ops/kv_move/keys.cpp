@@ -28,9 +28,7 @@ Rows move_keys() {
                "`block_size`, or any row",
                &C::starts, kStartsNames)
           .when([](P p) { return p.gathers(); })
-          .labelled([](P p) {
-            return p.starts == Starts::kNone ? "" : fmt::format("-starts_{}", starts_name(p.starts));
-          })
+          .labelled("-starts_")
           .needing(feature(kSeqStarts, [](P p) { return p.gathers() && p.starts != Starts::kNone; })),
   };
 }
