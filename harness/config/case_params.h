@@ -78,7 +78,6 @@ enum class BadLaunch {
 };
 
 inline constexpr const char* kEmptyLseNames[] = {"minus_inf", "plus_inf", "both"};
-constexpr const char* empty_lse_name(EmptyLse e) { return kEmptyLseNames[static_cast<int>(e)]; }
 inline constexpr const char* kBadLaunchNames[] = {
     "none", "feature", "dtype", "head_dim", "heads", "block_size", "num_splits", "block_table", "pointer"};
 constexpr const char* bad_launch_name(BadLaunch b) { return kBadLaunchNames[static_cast<int>(b)]; }
@@ -101,29 +100,19 @@ inline constexpr const char* kPageLayoutNames[] = {"contiguous", "shuffled", "sh
                                                    "lifo_aged",  "served",   "repeated"};
 constexpr const char* page_layout_name(PageLayout l) { return kPageLayoutNames[static_cast<int>(l)]; }
 inline constexpr const char* kAlibiNames[] = {"none", "per_head", "per_sequence"};
-constexpr const char* alibi_name(Alibi a) { return kAlibiNames[static_cast<int>(a)]; }
-
 inline constexpr const char* kExpiredNames[] = {"kept", "nan", "freed"};
 constexpr const char* expired_name(Expired e) { return kExpiredNames[static_cast<int>(e)]; }
 
 inline constexpr const char* kCustomMaskNames[] = {"none", "random", "tree", "items", "blocks"};
-constexpr const char* custom_mask_name(CustomMask m) { return kCustomMaskNames[static_cast<int>(m)]; }
 inline constexpr const char* kTopkLengthNames[] = {"full", "drawn", "zero"};
-constexpr const char* topk_length_name(TopkLength t) { return kTopkLengthNames[static_cast<int>(t)]; }
 inline constexpr const char* kQueryOutNames[] = {"none", "same", "e4m3"};
-constexpr const char* query_out_name(QueryOut q) { return kQueryOutNames[static_cast<int>(q)]; }
-
 inline constexpr const char* kMoveNames[] = {"blocks", "gather"};
 constexpr const char* move_name(Move m) { return kMoveNames[static_cast<int>(m)]; }
 inline constexpr const char* kStartsNames[] = {"none", "blocks", "any"};
-constexpr const char* starts_name(Starts s) { return kStartsNames[static_cast<int>(s)]; }
-
 inline constexpr const char* kPathNames[] = {"one_call", "cascade", "split_decode", "dcp"};
 constexpr const char* path_name(Path p) { return kPathNames[static_cast<int>(p)]; }
-
 inline constexpr const char* kCombineNames[] = {"one_device", "all_gather", "all_to_all", "fused"};
 constexpr const char* combine_name(Combine c) { return kCombineNames[static_cast<int>(c)]; }
-
 inline constexpr const char* kRotaryNames[] = {"none", "neox", "interleaved"};
 constexpr const char* rotary_name(Rotary r) { return kRotaryNames[static_cast<int>(r)]; }
 inline constexpr const char* kRotaryQNames[] = {"diagonal", "from_cache_seqlens", "at_cache_seqlens"};

@@ -32,12 +32,7 @@ AttentionBackwardParams shape_of(const Case& item, bool padded) {
   return g;
 }
 
-OpParams shape(const Case& c, bool padded) {
-  OpParams op{};
-  op.op = Op::kAttentionBackward;
-  op.attention_backward = shape_of(c, padded);
-  return op;
-}
+OpParams shape(const Case& c, bool padded) { return op_params(shape_of(c, padded)); }
 
 void plan(const Case& c, const LayoutVariant& variant, WorkloadPlan& plan) {
   plan_rows(c.params, c.seed, variant, plan);
