@@ -149,7 +149,7 @@ CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fre
 void CompareFlags::check_min_effect_of(const std::vector<std::string>& ids) const {
   std::vector<std::string> idle;
   for (const EffectOf& e : effects_of(min_effect_of)) {
-    if (std::none_of(ids.begin(), ids.end(), e.found)) idle.push_back(e.text);
+    if (std::ranges::none_of(ids, e.found)) idle.push_back(e.text);
   }
   if (idle.empty()) return;
   const std::string what =

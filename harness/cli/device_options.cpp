@@ -70,8 +70,7 @@ void add_kernel_option(CLI::App& command, std::vector<std::string>& names, const
 }
 
 bool built_with_cuda(KernelTable table) {
-  return std::any_of(table.begin(), table.end(),
-                     [](const Kernel* k) { return k->device == DeviceKind::kCuda; });
+  return std::ranges::any_of(table, [](const Kernel* k) { return k->device == DeviceKind::kCuda; });
 }
 
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table) {
@@ -92,7 +91,7 @@ void check_kernel_names(const std::vector<std::string>& names, KernelTable table
 std::optional<DeviceKind> kind_of_kernels(const std::vector<std::string>& names, KernelTable table) {
   std::set<DeviceKind> kinds;
   for (const Kernel* k : table) {
-    if (std::find(names.begin(), names.end(), k->name) != names.end()) kinds.insert(k->device);
+    if (std::ranges::find(names, k->name) != names.end()) kinds.insert(k->device);
   }
   return kinds.size() == 1 ? std::optional(*kinds.begin()) : std::nullopt;
 }
@@ -105,9 +104,8 @@ std::string device_for(const std::string& device, const std::vector<std::string>
     const DeviceProbe probe = probe_devices();
     if (probe.cuda_devices == 0) {
       const KernelTable own = builtin_kernels();
-      const bool plugin = std::any_of(table.begin(), table.end(), [&](const Kernel* k) {
-        return std::count(names.begin(), names.end(), k->name) > 0 &&
-               std::count(own.begin(), own.end(), k) == 0;
+      const bool plugin = std::ranges::any_of(table, [&](const Kernel* k) {
+        return std::ranges::count(names, k->name) > 0 && std::ranges::count(own, k) == 0;
       });
       throw UsageError(fmt::format(
           "--kernel {}: {} a GPU{}: {}", fmt::join(names, ", "), names.size() == 1 ? "it needs" : "they need",

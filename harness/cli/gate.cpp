@@ -48,7 +48,7 @@ const char* environment(const char* name) {
 }
 
 bool asked(const GateOptions& o, const char* format) {
-  return std::find(o.formats.begin(), o.formats.end(), format) != o.formats.end();
+  return std::ranges::find(o.formats, format) != o.formats.end();
 }
 
 /// Options of `run` that choose exactly these cases.

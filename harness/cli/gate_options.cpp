@@ -157,8 +157,7 @@ std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<s
   if (!o.python.empty()) add("--python", {o.python});
   add("--require", o.required);
   args.insert(args.end(), o.forwarded.begin(), o.forwarded.end());
-  const bool limited =
-      std::find(o.forwarded.begin(), o.forwarded.end(), "--max-samples") != o.forwarded.end();
+  const bool limited = std::ranges::find(o.forwarded, "--max-samples") != o.forwarded.end();
   if (!o.no_time && !limited) add("--max-samples", {kMaxSamples});
   if (o.no_time) args.push_back("--no-time");
   return args;
@@ -171,8 +170,8 @@ Ahead ahead_of_turns(const GateOptions& o, const GateRuns& runs, double turn_s) 
   ahead.so_far_s = runs.seconds();
   ahead.max_time_s = o.max_time_s;
   ahead.filtered = !o.cases.filter.empty();
-  ahead.heads_set = std::any_of(o.cases.overrides.begin(), o.cases.overrides.end(),
-                                [](const std::string& set) { return set.starts_with("heads="); });
+  ahead.heads_set = std::ranges::any_of(o.cases.overrides,
+                                        [](const std::string& set) { return set.starts_with("heads="); });
   return ahead;
 }
 

@@ -107,7 +107,7 @@ std::string checked_name(const fs::path& file, KernelTable kernels) {
   if (kTaken.find(" " + name + " ") != kTaken.npos) {
     throw refused(file, fmt::format("{} means something else in C++ or Python; name it {}", name, mend));
   }
-  if (std::any_of(kernels.begin(), kernels.end(), [&](const Kernel* k) { return k->name == name; })) {
+  if (std::ranges::any_of(kernels, [&](const Kernel* k) { return k->name == name; })) {
     throw refused(file, fmt::format("attnbench has a kernel named {}; name it {}", name, mend));
   }
   return name;

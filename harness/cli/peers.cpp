@@ -108,11 +108,11 @@ std::vector<std::string> with_peers(std::vector<std::string> kernels, const Prog
   if (kernels.empty()) return kernels;
   std::set<std::string> names;
   for (const LoadedPlugin& plugin : program.plugins) {
-    if (std::count(program.peer_files.begin(), program.peer_files.end(), plugin.path) == 0) continue;
+    if (std::ranges::count(program.peer_files, plugin.path) == 0) continue;
     for (const Kernel* k : plugin.kernels) names.insert(k->name);
   }
   const auto of_peer = [&names](const std::string& kernel) { return names.count(kernel) > 0; };
-  if (std::none_of(kernels.begin(), kernels.end(), of_peer)) {
+  if (std::ranges::none_of(kernels, of_peer)) {
     kernels.insert(kernels.end(), names.begin(), names.end());
   }
   return kernels;

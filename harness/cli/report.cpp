@@ -67,7 +67,7 @@ int report(const ReportCommand& c) {
   check_no_input(c.out, inputs);
   for (const std::string& path : c.results) {
     ResultSet set = load_results(path);
-    const auto same = std::find_if(sets.begin(), sets.end(), [&](const ResultSet& s) {
+    const auto same = std::ranges::find_if(sets, [&](const ResultSet& s) {
       std::error_code ec;
       return fs::equivalent(s.path, set.path, ec);
     });

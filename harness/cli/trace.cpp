@@ -101,7 +101,7 @@ std::pair<int, int> used_bins(const TraceSummary& t) {
 
 void print_lengths(const TraceSummary& t) {
   constexpr double kWidth = 50;
-  const int64_t most = *std::max_element(t.prompts.begin(), t.prompts.end());
+  const int64_t most = *std::ranges::max_element(t.prompts);
   const auto [first, last] = used_bins(t);
   std::cout << "\nprompt tokens\n";
   for (int i = first; i <= last; ++i) {

@@ -11,7 +11,7 @@ namespace {
 /// Whether the rotary position of some query is not its position on the diagonal. Positions are linear in the
 /// query, so the first and the last query tell.
 bool turns_off_diagonal(P p) {
-  return turns(p) && std::any_of(p.seqs.begin(), p.seqs.end(), [&](const SeqLen& s) {
+  return turns(p) && std::ranges::any_of(p.seqs, [&](const SeqLen& s) {
            return s.q > 0 &&
                   (p.rotary_position(s, 0) != s.k - s.q || p.rotary_position(s, s.q - 1) != s.k - 1);
          });

@@ -30,7 +30,7 @@ double seconds_of(const Record& r) {
 std::string class_name(const Record& r) {
   std::string name = "attnbench";
   for (std::string part : {r.item.sweep, r.kernel}) {
-    std::replace(part.begin(), part.end(), '.', '_');
+    std::ranges::replace(part, '.', '_');
     if (!part.empty()) name += "." + part;
   }
   return name;
@@ -123,8 +123,7 @@ void JunitSuite::add_skipped(const std::string& message) {
 }
 
 JunitSuite& suite_of(std::vector<JunitSuite>& suites, const std::string& name) {
-  const auto it =
-      std::find_if(suites.begin(), suites.end(), [&](const JunitSuite& s) { return s.name == name; });
+  const auto it = std::ranges::find_if(suites, [&](const JunitSuite& s) { return s.name == name; });
   return it != suites.end() ? *it : suites.emplace_back(JunitSuite{name});
 }
 

@@ -139,7 +139,7 @@ class Fields {
       std::string text;
       read(j, key, text);
       const std::span<const char* const> names = names_of(value);
-      const auto found = std::find(names.begin(), names.end(), text);
+      const auto found = std::ranges::find(names, text);
       value = static_cast<T>(found - names.begin());
       if (found != names.end()) return;
       throw Error(fmt::format("{} '{}' is not one of {}", key, text, fmt::join(names, ", ")));

@@ -72,7 +72,7 @@ void add_term(RowAnswer& row, double logit) {
 }
 
 RowAnswer merged(const std::vector<RowAnswer>& parts, const std::vector<double>& logs) {
-  const double top = *std::max_element(logs.begin(), logs.end());
+  const double top = *std::ranges::max_element(logs);
   RowAnswer m{std::vector<double>(parts[0].o.size(), 0.0), top};
   if (top == -INFINITY) return m;
   double sum = 0;

@@ -30,8 +30,7 @@ struct Fault {
 
   /// Whether `ignores` names a type.
   bool about_types() const {
-    return std::any_of(ignores.begin(), ignores.end(),
-                       [](const std::string& key) { return key.starts_with("dtype"); });
+    return std::ranges::any_of(ignores, [](const std::string& key) { return key.starts_with("dtype"); });
   }
 };
 

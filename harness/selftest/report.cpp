@@ -26,8 +26,8 @@ std::string others(const std::vector<std::string>& caught_by) {
   std::string text;
   std::vector<std::string> told;
   for (const std::string& d : caught_by) {
-    if (std::find(kColumns.begin(), kColumns.end(), d) != kColumns.end()) continue;
-    if (std::find(told.begin(), told.end(), d) != told.end()) continue;
+    if (std::ranges::find(kColumns, d) != kColumns.end()) continue;
+    if (std::ranges::find(told, d) != told.end()) continue;
     told.push_back(d);
     const std::string prefix = detector::kInvariant;
     text += (text.empty() ? "" : ", ") + (d.rfind(prefix, 0) == 0 ? d.substr(prefix.size()) : d);
@@ -136,9 +136,8 @@ std::string SelftestResult::clean_text() const {
   // The first failure of each kind, and how many there are.
   std::vector<std::pair<const CleanFailure*, int64_t>> groups;
   for (const CleanFailure& f : clean.failures) {
-    const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
-      return g.first->kernel == f.kernel && g.first->beside == f.beside;
-    });
+    const auto known = std::ranges::find_if(
+        groups, [&](const auto& g) { return g.first->kernel == f.kernel && g.first->beside == f.beside; });
     if (known == groups.end()) {
       groups.emplace_back(&f, 1);
     } else {
@@ -148,8 +147,8 @@ std::string SelftestResult::clean_text() const {
   std::string text;
   for (const auto& [first, n] : groups) {
     const std::string runs = n == 1 ? "1 clean run" : fmt::format("{} clean runs", n);
-    const bool has_faults = std::any_of(faults.begin(), faults.end(),
-                                        [&f = *first](const FaultResult& r) { return r.kernel == f.kernel; });
+    const bool has_faults =
+        std::ranges::any_of(faults, [&f = *first](const FaultResult& r) { return r.kernel == f.kernel; });
     text += first->beside.empty()
                 ? fmt::format("{} is wrong without any fault, in {}{}: make `attnbench run` pass first\n",
                               first->kernel, runs, has_faults ? "" : ", so no fault was put into it")
@@ -188,7 +187,7 @@ void write_selftest_markdown(std::ostream& out, const SelftestResult& result) {
       out << fmt::format(" **{}**{}{} |", outcome_name(f.outcome), f.reason.empty() ? "" : ": ", f.reason);
     } else {
       for (const char* c : kColumns) {
-        const bool saw = std::find(f.caught_by.begin(), f.caught_by.end(), c) != f.caught_by.end();
+        const bool saw = std::ranges::find(f.caught_by, c) != f.caught_by.end();
         out << (saw ? " x |" : " |");
       }
       out << " " << others(f.caught_by) << " |";
@@ -196,7 +195,7 @@ void write_selftest_markdown(std::ostream& out, const SelftestResult& result) {
     out << fmt::format(" {} | {} |\n", rule_cell(f.allclose), rule_cell(f.twice_naive));
   }
   const auto passed = [&](std::optional<bool> FaultResult::*rule) {
-    return std::count_if(result.faults.begin(), result.faults.end(), [&](const FaultResult& f) {
+    return std::ranges::count_if(result.faults, [&](const FaultResult& f) {
       return f.outcome != Outcome::kNotApplicable && (f.*rule).value_or(false);
     });
   };

@@ -299,7 +299,7 @@ void add(const CleanResult& more, CleanResult& clean) {
 }  // namespace
 
 int64_t SelftestResult::count(FaultResult::Outcome o) const {
-  return std::count_if(faults.begin(), faults.end(), [o](const FaultResult& f) { return f.outcome == o; });
+  return std::ranges::count_if(faults, [o](const FaultResult& f) { return f.outcome == o; });
 }
 
 int SelftestResult::exit_code() const {

@@ -67,7 +67,7 @@ std::optional<std::string> first_difference(const CaseParams& p, const HostOutpu
     int64_t i = 0;
     while (std::memcmp(&x[at(i) * e], &y[at(i) * e], e) == 0) ++i;
     const int64_t token = i / (g.heads * g.dim);
-    const auto seq = std::upper_bound(begins.begin(), begins.end(), token) - begins.begin() - 1;
+    const auto seq = std::ranges::upper_bound(begins, token) - begins.begin() - 1;
     return fmt::format("{} of seq {} pos {} head {} channel {}: {:.9g}, in the first launch {:.9g}", g.name,
                        seq, token - begins[at(seq)], i / g.dim % g.heads, i % g.dim,
                        load_float(p.type_of_out(), y.data(), i), load_float(p.type_of_out(), x.data(), i));
@@ -102,7 +102,7 @@ std::optional<std::string> first_not_scaled(const Case& c, const HostOutputs& ba
       const float y = load_float(type, (scaled.*g.values).data(), i);
       if (!differ(x, y) || (factor != 0 && std::abs(x) < kLeast && std::abs(y) < factor * kLeast)) continue;
       const int64_t token = i / (g.heads * g.dim);
-      const auto seq = std::upper_bound(begins.begin(), begins.end(), token) - begins.begin() - 1;
+      const auto seq = std::ranges::upper_bound(begins, token) - begins.begin() - 1;
       return fmt::format("{} of seq {} pos {} head {} channel {} is {:.9g}, expected {:.9g}", g.name, seq,
                          token - begins[at(seq)], i / g.dim % g.heads, i % g.dim, y, factor * x);
     }

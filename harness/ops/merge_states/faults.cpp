@@ -141,7 +141,7 @@ FaultClass merge_faults() {
         "the merged LSE is the largest of the states'",
         {kMerging},
         with_merge_rule([](const States& states, std::vector<double>& logs) {
-          return RowAnswer{merged(states, logs).o, *std::max_element(logs.begin(), logs.end())};
+          return RowAnswer{merged(states, logs).o, *std::ranges::max_element(logs)};
         })}}};
 }
 

@@ -121,7 +121,7 @@ class MergeJudge {
       }
     }
     reference::merge_states(lse_, o_, dim, merged_);
-    const double top = *std::max_element(lse_.begin(), lse_.end());
+    const double top = *std::ranges::max_element(lse_);
     const double u = unit_roundoff(n_.acc_type);
 
     double row_z2 = 0, least = 1, most = 0, filled = 0;
