@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "harness/ops/attention_backward/tensors_shared.h"
-#include "harness/selftest/host_view.h"
+#include "harness/selftest/fault.h"
 #include "kernels/contract/dropout.h"
 
 namespace attnbench {
