@@ -19,12 +19,11 @@ AxisRow with(AxisRow row, const std::vector<AxisValue>& values) {
 }
 
 bool holds(const AxisRow& row, const ValueTuple& values) {
-  return std::all_of(values.begin(), values.end(),
-                     [&](const AxisValue& v) { return row[v.axis] == v.point; });
+  return std::ranges::all_of(values, [&](const AxisValue& v) { return row[v.axis] == v.point; });
 }
 
 bool has_axis(const ValueTuple& values, std::size_t axis) {
-  return std::any_of(values.begin(), values.end(), [&](const AxisValue& v) { return v.axis == axis; });
+  return std::ranges::any_of(values, [&](const AxisValue& v) { return v.axis == axis; });
 }
 
 }  // namespace
@@ -48,8 +47,7 @@ RowFinder::RowFinder(const AxisTable& table, Draws& draws) : table_(table), draw
 }
 
 bool RowFinder::all_live(const AxisRow& row, const ValueTuple& values) const {
-  return std::all_of(values.begin(), values.end(),
-                     [&](const AxisValue& v) { return table_.live(row, v.axis); });
+  return std::ranges::all_of(values, [&](const AxisValue& v) { return table_.live(row, v.axis); });
 }
 
 bool RowFinder::works(const AxisRow& row, const ValueTuple& values) const {
@@ -193,8 +191,7 @@ RowFinder::Found RowFinder::among_legal_rows(const ValueTuple& values, bool lega
     std::vector<bool>& live = live_in_[r];
     for (std::size_t a = live.size(); !legal_is_enough && a < rows[r].size(); ++a)
       live.push_back(table_.live(rows[r], a));
-    if (!legal_is_enough &&
-        !std::all_of(values.begin(), values.end(), [&](const AxisValue& v) { return live[v.axis]; })) {
+    if (!legal_is_enough && !std::ranges::all_of(values, [&](const AxisValue& v) { return live[v.axis]; })) {
       continue;
     }
     found.row = rows[r];

@@ -9,14 +9,11 @@ namespace {
 constexpr int32_t kMaxDimV = 512;
 
 void check_shared_prefix(const CaseParams& p, const FailAt& fail) {
-  if (p.kv != KvSource::kPaged && p.does().forward()) {
-    fail("page_layout", "page_layout: shared_prefix shares pages, which only paged KV has; set 'kv: paged'");
-  }
-  if (p.does().appends || p.append) {
-    fail("page_layout",
-         "new tokens are written, and a page of several sequences must not be; drop page_layout: "
-         "shared_prefix");
-  }
+  refuse(fail, {{p.kv != KvSource::kPaged && p.does().forward(), "page_layout",
+                 "page_layout: shared_prefix shares pages, which only paged KV has; set 'kv: paged'"},
+                {p.does().appends || p.append, "page_layout",
+                 "new tokens are written, and a page of several sequences must not be; drop page_layout: "
+                 "shared_prefix"}});
   if (p.shared_prefix < 1 || p.shared_prefix % p.block_size != 0) {
     const int64_t near = (int64_t{p.shared_prefix} / p.block_size + 1) * p.block_size;
     fail(p.shared_prefix < 1 ? "page_layout" : "shared_prefix",
@@ -91,16 +88,20 @@ void check_top_left(const CaseParams& p, const FailAt& fail) {
 
 }  // namespace
 
+void refuse(const FailAt& fail, std::initializer_list<Contradiction> rows, std::string_view word) {
+  for (const Contradiction& row : rows) {
+    if (row.holds) fail(row.key, fmt::format(fmt::runtime(row.message), word));
+  }
+}
+
 void check_rotary(const CaseParams& p, const FailAt& fail) {
   if (p.rotary == Rotary::kNone) return;
-  if (!p.does().appends && !p.append && !p.rotary_cached) {
-    fail("rotary",
-         "rotary turns keys as they enter the cache, and queries with them; set 'append: in_call', or "
-         "'rotary_cached: true' for keys that turn when they are read, or drop rotary");
-  }
-  if (!p.does().appends && p.q_dtype) {
-    fail("q_dtype", "rotary turns queries in the case's dtype, not quantised ones; drop q_dtype or rotary");
-  }
+  refuse(fail,
+         {{!p.does().appends && !p.append && !p.rotary_cached, "rotary",
+           "rotary turns keys as they enter the cache, and queries with them; set 'append: in_call', or "
+           "'rotary_cached: true' for keys that turn when they are read, or drop rotary"},
+          {!p.does().appends && p.q_dtype, "q_dtype",
+           "rotary turns queries in the case's dtype, not quantised ones; drop q_dtype or rotary"}});
   if (p.rotary_width() % 2 != 0 || p.rotary_width() > p.head_dim) {
     fail((p.rotary_dim > 0 ? "rotary_dim" : "head_dim"),
          fmt::format(
@@ -121,14 +122,13 @@ void check_widths(const CaseParams& p, const FailAt& fail) {
                      "is {}; lower head_dim_v or drop v_is_k_view",
                      p.head_dim, p.dim_v()));
   }
-  if (p.v_is_k_view && p.qv) {
-    fail("qv", "one query is enough for values that are a part of the keys; drop qv or v_is_k_view");
-  }
-  if (p.v_is_k_view && p.type_of_k() == DType::kInt8) {
-    fail("v_is_k_view",
-         "int8 keys have a descale per row and int8 values one per channel: one tensor cannot be both; drop "
-         "v_is_k_view, or take kv_dtype e4m3, e5m2 or same");
-  }
+  refuse(
+      fail,
+      {{p.v_is_k_view && p.qv, "qv",
+        "one query is enough for values that are a part of the keys; drop qv or v_is_k_view"},
+       {p.v_is_k_view && p.type_of_k() == DType::kInt8, "v_is_k_view",
+        "int8 keys have a descale per row and int8 values one per channel: one tensor cannot be both; drop "
+        "v_is_k_view, or take kv_dtype e4m3, e5m2 or same"}});
 }
 
 void check_no_block_scales(const CaseParams& p, const FailAt& fail) {

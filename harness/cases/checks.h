@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,15 @@ using FailAt = std::function<void(std::string_view key, const std::string& messa
 using GivenKeys = std::function<bool(std::string_view key)>;
 /// The seed of the masks that are drawn; none: no mask is drawn.
 using DrawSeed = std::optional<uint64_t>;
+
+/// Keys that contradict each other.
+struct Contradiction {
+  bool holds;
+  const char* key;
+  const char* message;
+};
+/// Reports the first contradiction that holds. `{}` in its message is `word`.
+void refuse(const FailAt& fail, std::initializer_list<Contradiction> rows, std::string_view word = {});
 
 /// Most channels of a key, and of a value, that a launch writes to a cache (kernels/contract/attention_params.h).
 inline constexpr int32_t kMaxWrittenKey = 256, kMaxWrittenValue = 512;

@@ -128,7 +128,7 @@ class Builder {
     std::vector<std::size_t> axes;
     for_each_subset(chosen, open_.size() - 1, [&](const std::vector<std::size_t>& others) {
       axes.assign(others.begin(), others.end());
-      axes.insert(std::lower_bound(axes.begin(), axes.end(), axis), axis);
+      axes.insert(std::ranges::lower_bound(axes, axis), axis);
       gain += open_.has(row, axes);
     });
     return gain;
@@ -147,9 +147,8 @@ class Builder {
       row[axis] = point;
       gains[point] = gain(row, axis, chosen);
     }
-    if (plain && *std::max_element(gains.begin(), gains.end()) == 0) return {before};
-    std::stable_sort(points.begin(), points.end(),
-                     [&](std::size_t x, std::size_t y) { return gains[x] > gains[y]; });
+    if (plain && *std::ranges::max_element(gains) == 0) return {before};
+    std::ranges::stable_sort(points, [&](std::size_t x, std::size_t y) { return gains[x] > gains[y]; });
     return points;
   }
 
@@ -159,7 +158,7 @@ class Builder {
     std::vector<std::size_t> chosen = axes_of(tuple);
     for (std::size_t n = 0; n < table_.points.size(); ++n) {
       const std::size_t axis = nth_axis(order, n);
-      const auto at = std::lower_bound(chosen.begin(), chosen.end(), axis);
+      const auto at = std::ranges::lower_bound(chosen, axis);
       if (at != chosen.end() && *at == axis) continue;
       const auto place = at - chosen.begin();
       set_first_working(finder_, tuple, axis, ranked(row, axis, chosen, plain), row);

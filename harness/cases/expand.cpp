@@ -136,8 +136,7 @@ CaseParams apply(const Settings& settings) {
 }
 
 bool is_excluded(const Sweep& sweep, const CaseParams& params) {
-  return std::any_of(sweep.exclude.begin(), sweep.exclude.end(),
-                     [&](const Exclusion& e) { return matches(e, params); });
+  return std::ranges::any_of(sweep.exclude, [&](const Exclusion& e) { return matches(e, params); });
 }
 
 /// All rows, the last axis fastest, like nested loops written in file order.

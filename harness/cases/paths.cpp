@@ -9,8 +9,7 @@ int32_t merged_states(const CaseParams& p) {
 }
 
 std::size_t leading_decodes(const CaseParams& p) {
-  const auto longer =
-      std::find_if(p.seqs.begin(), p.seqs.end(), [&](const SeqLen& s) { return s.q > p.decode_threshold; });
+  const auto longer = std::ranges::find_if(p.seqs, [&](const SeqLen& s) { return s.q > p.decode_threshold; });
   return static_cast<std::size_t>(longer - p.seqs.begin());
 }
 

@@ -21,7 +21,7 @@ SeenKeys::SeenKeys(const CaseParams& p, uint64_t seed) : seqs_(p.seqs), mask_(ma
       for (int32_t h = 0; h < p.num_heads_kv; ++h) {
         std::vector<int32_t> keys = key_list_of(p, {seed, static_cast<int32_t>(b), i}, h, range(b, i));
         keys.erase(std::remove(keys.begin(), keys.end(), -1), keys.end());
-        std::sort(keys.begin(), keys.end());
+        std::ranges::sort(keys);
         lists_.push_back(std::move(keys));
       }
     }

@@ -17,7 +17,7 @@ void ServedSteps::settle(CaseParams& p, const std::string& place) {
     at = replays_.emplace(key, replay_steps(spec, p.block_size)).first;
     const std::string note = fmt::format("{}: note: {}", place, at->second.note);
     // Replays with blocks of other sizes leave out the same.
-    const bool is_new = std::find(notes_.begin(), notes_.end(), note) == notes_.end();
+    const bool is_new = std::ranges::find(notes_, note) == notes_.end();
     if (!at->second.note.empty() && is_new) notes_.push_back(note);
   }
   const ReplayedStep& step = at->second.steps[static_cast<std::size_t>(p.serving->index)];

@@ -12,7 +12,7 @@ namespace attnbench {
 
 /// How many numbers lie in at least one of the ranges [first, second).
 inline int64_t union_size(std::vector<std::pair<int64_t, int64_t>> ranges) {
-  std::sort(ranges.begin(), ranges.end());
+  std::ranges::sort(ranges);
   int64_t count = 0;
   int64_t end = 0;
   for (const auto& [first, last] : ranges) {

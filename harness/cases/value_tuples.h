@@ -1,9 +1,7 @@
 // A set of tuples of values: `size` values of as many axes.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include "harness/cases/axis_rows.h"

@@ -16,6 +16,7 @@
 
 #include "harness/cli/common.h"
 #include "harness/cli/installed.h"
+#include "harness/cli/option.h"
 #include "harness/cli/pattern.h"
 #include "harness/cli/trace_folder.h"
 #include "harness/cli/usage_error.h"
@@ -47,7 +48,7 @@ std::string with_short_batch(const std::string& id, const std::vector<std::strin
     try {
       const std::string label = batch_label(parse_batch_spec(id.substr(begin, end - begin)));
       const std::string whole = id.substr(0, begin) + label;
-      if (std::find(known.begin(), known.end(), whole) != known.end()) return whole + id.substr(end);
+      if (std::ranges::find(known, whole) != known.end()) return whole + id.substr(end);
     } catch (const BatchSpecError&) {  // another part of the id
     }
   }
@@ -61,9 +62,9 @@ void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
   std::unordered_set<std::string> wanted;
   for (const std::string& given : ids) {
     const std::string id = with_short_batch(given, known), parent = id.substr(0, id.rfind('/'));
-    if (std::find(known.begin(), known.end(), id) != known.end()) {
+    if (std::ranges::find(known, id) != known.end()) {
       wanted.insert(id);
-    } else if (std::find(known.begin(), known.end(), parent) != known.end()) {
+    } else if (std::ranges::find(known, parent) != known.end()) {
       wanted.insert(parent);
       const std::string kernel = id.substr(parent.size() + 1);
       if (!cases.kernel.empty() && cases.kernel != kernel) {
@@ -87,7 +88,7 @@ void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
 void require_batch(const Sweep& sweep) {
   const auto is_batch = [](const Setting& s) { return s.key == "batch"; };
   const auto sets_it = [&](const std::vector<Setting>& settings) {
-    return std::any_of(settings.begin(), settings.end(), is_batch);
+    return std::ranges::any_of(settings, is_batch);
   };
   if (sets_it(sweep.fixed)) return;
   for (const Axis& axis : sweep.axes) {
@@ -128,8 +129,7 @@ void refuse_overrides(const std::string& path, const CaseOptions& o) {
 std::string filter_note(const std::string& filter, const std::function<bool(const std::string&)>& found,
                         const std::vector<Case>& cases, bool overridden) {
   if (cases.empty()) return "";
-  const auto of_sweep =
-      std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return found(c.sweep); });
+  const auto of_sweep = std::ranges::find_if(cases, [&](const Case& c) { return found(c.sweep); });
   if (of_sweep == cases.end()) {
     try {
       const std::string label = batch_label(parse_batch_spec(filter));
@@ -161,7 +161,7 @@ void note_idle_overrides(const std::vector<std::string>& overrides, const std::v
   for (const std::string& o : overrides) {
     const SweepKey* key = find_sweep_key(o.substr(0, o.find('=')));
     const auto applies = [key](const Case& c) { return key->applies(c.params); };
-    if (key == nullptr || cases.empty() || std::any_of(cases.begin(), cases.end(), applies)) continue;
+    if (key == nullptr || cases.empty() || std::ranges::any_of(cases, applies)) continue;
     std::cerr << fmt::format(
         "note: --set {} changes no case; see when it applies in the table of 'attnbench list --keys'\n",
         one_line(o));
@@ -171,31 +171,23 @@ void note_idle_overrides(const std::vector<std::string>& overrides, const std::v
 }  // namespace
 
 void CaseOptions::add(CLI::App& command) {
-  command
-      .add_option(
-          "config", configs,
-          "Sweeps: YAML files (format: configs/README.md), or names of those that come with attnbench, "
-          "such as quickstart; folders of FlashInfer traces, or captured tensors (.safetensors; "
-          "harness/interop/README.md)")
-      ->type_name("CONFIG")
+  option(command, "config", configs, "CONFIG",
+         "Sweeps: YAML files (format: configs/README.md), or names of those that come with attnbench, "
+         "such as quickstart; folders of FlashInfer traces, or captured tensors (.safetensors; "
+         "harness/interop/README.md)")
       ->transform(sweep_path);
-  command
-      .add_option("--case", chosen,
-                  "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
-                  "'{kv: paged, batch: 8q1s4k}'. May be repeated")
-      ->type_name("ID|YAML")
+  option(command, "--case", chosen, "ID|YAML",
+         "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
+         "'{kv: paged, batch: 8q1s4k}'. May be repeated")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
-  command
-      .add_option("--set", overrides,
-                  "Replace a key in every sweep: --set dtype=fp16, --set block_size=16,64")
-      ->type_name("KEY=VALUE")
+  option(command, "--set", overrides, "KEY=VALUE",
+         "Replace a key in every sweep: --set dtype=fp16, --set block_size=16,64")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
-  command.add_option("--seed", seed, "Seed of all values and drawn lengths; overrides the file's")
-      ->type_name("N")
+  option(command, "--seed", seed, "N", "Seed of all values and drawn lengths; overrides the file's")
       ->check([](const std::string& text) {  // CLI11 would accept -1 as the largest number
         const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
         uint64_t n = 0;
@@ -203,23 +195,18 @@ void CaseOptions::add(CLI::App& command) {
             digits && std::from_chars(text.data(), text.data() + text.size(), n).ec == std::errc();
         return fits ? "" : fmt::format("a whole number from 0 to {} required, given '{}'", UINT64_MAX, text);
       });
-  command
-      .add_option("--filter", filter,
-                  "Only cases in whose id, as 'attnbench list' prints it, this regular expression (RE2) is "
-                  "found. A sweep's name is no part of ids: take what its ids share")
-      ->type_name("REGEX");
+  option(command, "--filter", filter, "REGEX",
+         "Only cases in whose id, as 'attnbench list' prints it, this regular expression (RE2) is "
+         "found. A sweep's name is no part of ids: take what its ids share");
 }
 
 int Cases::exit_code() const {
-  const bool whole =
-      std::all_of(traces.begin(), traces.end(), [](const auto& t) { return t.errors.empty(); });
+  const bool whole = std::ranges::all_of(traces, [](const auto& t) { return t.errors.empty(); });
   return whole ? 0 : kExitUsage;
 }
 
 Checks checks_of(const std::vector<std::string>& words) {
-  const auto asked = [&](const char* word) {
-    return std::find(words.begin(), words.end(), word) != words.end();
-  };
+  const auto asked = [&](const char* word) { return std::ranges::find(words, word) != words.end(); };
   return {asked("full")  ? CheckMode::kFull
           : asked("off") ? CheckMode::kOff
                          : CheckMode::kSampled,
@@ -229,8 +216,7 @@ Checks checks_of(const std::vector<std::string>& words) {
 Cases load_cases(const CaseOptions& o) {
   if (!o.notes_said) note_repeated_keys(o.overrides);
   std::vector<std::string> ids;
-  std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids),
-               [](const auto& s) { return !is_mapping(s); });
+  std::ranges::copy_if(o.chosen, std::back_inserter(ids), [](const auto& s) { return !is_mapping(s); });
   if (o.configs.empty() && !ids.empty()) {
     if (ids.front().find(": ") != std::string::npos)
       throw UsageError(fmt::format("--case {}: a case of its own is in braces: --case '{{{}}}'", ids.front(),

@@ -127,9 +127,8 @@ std::vector<PlugIn> plug_ins(const CheatOptions& o) {
     return names;
   };
   const auto unknown_among = [&o](const std::vector<std::string>& names) {
-    return std::find_if(o.kernels.begin(), o.kernels.end(), [&](const std::string& k) {
-      return std::find(names.begin(), names.end(), k) == names.end();
-    });
+    return std::ranges::find_if(
+        o.kernels, [&](const std::string& k) { return std::ranges::find(names, k) == names.end(); });
   };
   // No interpreter is needed if all that is asked for is compiled.
   const bool all_compiled = !o.kernels.empty() && unknown_among(names_of(all)) == o.kernels.end();
@@ -147,7 +146,7 @@ std::vector<PlugIn> plug_ins(const CheatOptions& o) {
   }
   if (o.kernels.empty()) return all;
   const auto is_named = [&](const PlugIn& p) {
-    return std::find(o.kernels.begin(), o.kernels.end(), p.name) != o.kernels.end();
+    return std::ranges::find(o.kernels, p.name) != o.kernels.end();
   };
   bool needs_plain[std::size(kPlain)] = {};
   for (const PlugIn& p : all) {
@@ -184,7 +183,7 @@ void add_result(const Record& r, Outcome& o, std::vector<std::string>& detectors
   if (r.status == Status::kFail && r.check) found = r.check->failed_by;
   if (found.empty()) found.push_back(status_name(r.status));
   for (const std::string& d : found) {
-    if (std::find(detectors.begin(), detectors.end(), d) == detectors.end()) detectors.push_back(d);
+    if (std::ranges::find(detectors, d) == detectors.end()) detectors.push_back(d);
   }
 }
 
@@ -353,9 +352,8 @@ int run_cheats(const CheatOptions& o) {
     if (!o.quiet) std::cerr << fmt::format("cheats: {} ({} of {})\n", p.name, all.size() + 1, chosen.size());
     all.emplace_back(p, run_plug_in(o, p));
     if (child_stopped()) return kExitInterrupted;
-    const auto plain = std::find_if(all.begin(), all.end(), [&](const auto& done) {
-      return done.first.is_plain() && done.first.family() == p.family();
-    });
+    const auto plain = std::ranges::find_if(
+        all, [&](const auto& done) { return done.first.is_plain() && done.first.family() == p.family(); });
     Outcome& now = all.back().second;
     if (plain != all.end()) compare_with(plain->second, now);
     if (plain != all.end() && !p.honest) now = confirmed(o, plain->first, p, std::move(now));

@@ -1,9 +1,7 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/misplaced.h"
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/facts/declared_types.h"
 #include "harness/interop/outputs.h"
@@ -61,9 +60,8 @@ int check(const CheckOptions& o, const Program& program) {
   record.end_checked(
       [&] { return undecided_reason(workload, workload.download_outputs(), numerics, mode, *record.check); });
 
-  const std::size_t width = terminal_width(STDOUT_FILENO);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  print_console(std::cout, {&record, 1}, {width, width > 0 && !std::getenv("NO_COLOR"), elapsed, false});
+  print_console(std::cout, {&record, 1}, {style_of_stdout(), elapsed, false});
   std::cout << fmt::format("judged as a kernel with {} (--numerics)\n", types_text(*record.check->declared));
   if ((record.check->declared->waived & kNoLse) != 0) std::cout << "no LSE is given: only O is judged\n";
   return exit_code_of({record});
@@ -75,25 +73,18 @@ void add_check(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand(
       "check", "Judge outputs of a kernel that ran elsewhere, on an exported case or captured tensors");
   auto o = std::make_shared<CheckOptions>();
-  command->add_option("case", o->case_file, "File of attnbench export, or of captured tensors")
-      ->check(has_a_name)
-      ->required()
-      ->type_name("CASE.safetensors");
-  command
-      ->add_option(
-          "out", o->outputs.out,
-          "O of shape (total_q, Hq, Dv) as .npy, or tensors 'out' and 'lse' (gradients: 'dq', 'dk', 'dv') as "
-          ".safetensors. bf16 in .npy: its bits as uint16. Other floating-point types are rounded to the case's dtype. "
-          "None: the 'out' that was captured")
-      ->check(has_a_name)
-      ->type_name("OUT");
-  command
-      ->add_option(
-          "--lse", o->outputs.lse,
-          "LSE as .npy, (Hq, total_q) and in natural logarithm unless the case says otherwise; without any, O alone "
-          "is judged")
-      ->check(has_a_name)
-      ->type_name("FILE");
+  path_option(*command, "case", o->case_file, "CASE.safetensors",
+              "File of attnbench export, or of captured tensors")
+      ->required();
+  path_option(
+      *command, "out", o->outputs.out, "OUT",
+      "O of shape (total_q, Hq, Dv) as .npy, or tensors 'out' and 'lse' (gradients: 'dq', 'dk', 'dv') as "
+      ".safetensors. bf16 in .npy: its bits as uint16. Other floating-point types are rounded to the case's dtype. "
+      "None: the 'out' that was captured");
+  path_option(
+      *command, "--lse", o->outputs.lse, "FILE",
+      "LSE as .npy, (Hq, total_q) and in natural logarithm unless the case says otherwise; without any, O alone "
+      "is judged");
   command->add_flag("--plus-inf", o->outputs.plus_inf,
                     "The LSE of a row without keys is +inf, as FlashAttention writes it, not -inf");
   command->add_flag("--full", o->full, "Compare every row, where a run would compare a sample");

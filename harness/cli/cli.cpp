@@ -128,19 +128,17 @@ std::string other_option(const CLI::App& command, const std::string& option) {
   std::string others;
   for (const OtherOption& other : kOtherOptions) {
     const std::vector<std::string> names = words(other.names), commands = words(other.commands);
-    if (std::find(names.begin(), names.end(), option) == names.end()) continue;
-    if (!commands.empty() &&
-        std::find(commands.begin(), commands.end(), command.get_name()) == commands.end())
-      continue;
+    if (std::ranges::find(names, option) == names.end()) continue;
+    if (!commands.empty() && std::ranges::find(commands, command.get_name()) == commands.end()) continue;
     if (has(other.option)) return fmt::format("; {}", other.mend);
     if (others.empty()) others = elsewhere(command, std::string(other.option), "");
   }
   if (!others.empty()) return others;
   if (!option.starts_with("--") || !has("--set")) return "";
   std::string key = option.substr(2);
-  std::replace(key.begin(), key.end(), '-', '_');
+  std::ranges::replace(key, '-', '_');
   const std::vector<std::string> keys = sweep_key_names({});
-  if (std::find(keys.begin(), keys.end(), key) == keys.end() && !word_of_others(key, keys)) return "";
+  if (std::ranges::find(keys, key) == keys.end() && !word_of_others(key, keys)) return "";
   key = nearest_word(key, keys).value_or(key);
   return fmt::format("; '{0}' is a key of a case: --set {0}=VALUE, or --case '{{batch: 8q1s4k{1}}}'", key,
                      key == "batch" ? "" : fmt::format(", {}: VALUE", key));
@@ -149,8 +147,7 @@ std::string other_option(const CLI::App& command, const std::string& option) {
 /// What is wrong with the first word that the command cannot use. `called`: "attnbench run".
 std::string unexpected(const CLI::App& command, const std::string& called,
                        const std::vector<std::string>& words) {
-  const auto dashed =
-      std::find_if(words.begin(), words.end(), [](const auto& w) { return w.rfind("-", 0) == 0; });
+  const auto dashed = std::ranges::find_if(words, [](const auto& w) { return w.rfind("-", 0) == 0; });
   if (dashed == words.end()) {
     const std::string place = place_of_file(command, words.front());
     return fmt::format("unexpected argument '{}'{}", words.front(),
@@ -165,7 +162,7 @@ std::string unexpected(const CLI::App& command, const std::string& called,
     for (const std::string& name : o->get_lnames()) known.push_back("--" + name);
     for (const std::string& name : o->get_snames()) known.push_back("-" + name);
   }
-  if (std::find(known.begin(), known.end(), option) != known.end())
+  if (std::ranges::find(known, option) != known.end())
     return fmt::format("option '{0}' stands before the command; write '{1} {0} ...'", option, called);
   const bool letter = option.size() == 2;  // near every other letter
   const std::string near = letter ? "" : did_you_mean(option, known);
@@ -187,7 +184,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   const std::string name = chosen.empty() ? "attnbench" : "attnbench " + command.get_name();
   const std::vector<std::string> left = app.remaining(true);
   // A misspelt option may be why another one is missing.
-  const bool dashed = std::any_of(left.begin(), left.end(), [](const auto& w) { return w.starts_with("-"); });
+  const bool dashed = std::ranges::any_of(left, [](const auto& w) { return w.starts_with("-"); });
   const bool extra =
       !left.empty() && (chosen.empty() || dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr ||
                         (dashed && dynamic_cast<const CLI::RequiredError*>(&e) != nullptr));
@@ -300,7 +297,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     words.push_back("--help");
   }
   const std::string& first = words[1];
-  if (first[0] != '-' && std::find(commands.begin(), commands.end(), first) == commands.end()) {
+  if (first[0] != '-' && std::ranges::find(commands, first) == commands.end()) {
     const std::string file = sweep_path(first);
     const bool named = file != first || first.find('.') != first.npos;
     const std::string place = named ? place_of_file(*app.get_subcommand("run"), file) : "";

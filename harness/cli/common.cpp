@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
 #include "harness/facts/declared_types.h"
 #include "harness/results/record.h"
-#include "harness/results/text.h"
 
 namespace attnbench::cli {
 
@@ -35,15 +35,11 @@ std::string has_a_name(const std::string& text) {
 }
 
 void add_require_option(CLI::App& command, std::vector<std::string>& required) {
-  command
-      .add_option(
-          "--require", required,
-          "Fail attention kernels that declare lower precision: acc=fp32 (accumulators), p=bf16 (P before "
-          "P.V), exp_rel_err=2^-11 and mma_roundoff=2^-13 (at most), p_scale=4 (at least). fp32 is more than fp16 "
-          "and bf16, which are more than e4m3")
-      ->type_name("LIST")
-      ->allow_extra_args(false)  // a file may follow
-      ->delimiter(',')
+  list_option(
+      command, "--require", required,
+      "Fail attention kernels that declare lower precision: acc=fp32 (accumulators), p=bf16 (P before "
+      "P.V), exp_rel_err=2^-11 and mma_roundoff=2^-13 (at most), p_scale=4 (at least). fp32 is more than fp16 "
+      "and bf16, which are more than e4m3")
       ->check([](const std::string& item) {
         Required ignored;
         return read_required({item}, ignored);

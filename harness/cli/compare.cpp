@@ -4,13 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <iostream>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/compare_flags.h"
+#include "harness/cli/option.h"
 #include "harness/cli/pattern.h"
 #include "harness/cli/usage_error.h"
 #include "harness/report/compare_formats.h"
@@ -93,9 +93,8 @@ int compare(const CompareCommand& c) {
     if (!r->context.complete) std::cerr << r->path << ": note: this run was interrupted\n";
   }
   const CompareResult result = compare_results(base, fresh, options);
-  const std::size_t width = terminal_width(STDOUT_FILENO);
   if (c.format == "text") {
-    print_compare(std::cout, result, {width, width > 0 && !std::getenv("NO_COLOR")});
+    print_compare(std::cout, result, style_of_stdout());
   } else {
     write_compare(std::cout, c.format, result, options);
   }
@@ -111,22 +110,16 @@ void CompareFlags::add(CLI::App& command) {
           "What is compared with what: kernel (default): the same case and kernel; case: the same case, on two "
           "different kernels")
       ->check(CLI::IsMember({"kernel", "case"}));
-  command
-      .add_option("--min-effect", min_effect_percent,
-                  "Smallest difference that counts, in percent (default 2)")
-      ->type_name("PERCENT")
+  option(command, "--min-effect", min_effect_percent, "PERCENT",
+         "Smallest difference that counts, in percent (default 2)")
       ->check(number_in(0.01, 99.0));
-  command
-      .add_option(
-          "--min-effect-of", min_effect_of,
-          "The same for the cases whose id matches REGEX: --min-effect-of 'paged16.*=5'. The last one "
-          "that matches holds")
-      ->type_name("REGEX=PERCENT")
+  option(command, "--min-effect-of", min_effect_of, "REGEX=PERCENT",
+         "The same for the cases whose id matches REGEX: --min-effect-of 'paged16.*=5'. The last one "
+         "that matches holds")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
-  command.add_option("--noise", noise, "Noise between equal runs: a file that gate --calibrate wrote")
-      ->type_name("FILE");
+  option(command, "--noise", noise, "FILE", "Noise between equal runs: a file that gate --calibrate wrote");
   command.add_flag("--allow-mismatch", allow_mismatch,
                    "Compare runs of different devices, drivers or options, by %SOL");
   command.add_flag("--allow-missing", allow_missing, "A case that only one side has is no failure");
@@ -156,7 +149,7 @@ CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fre
 void CompareFlags::check_min_effect_of(const std::vector<std::string>& ids) const {
   std::vector<std::string> idle;
   for (const EffectOf& e : effects_of(min_effect_of)) {
-    if (std::none_of(ids.begin(), ids.end(), e.found)) idle.push_back(e.text);
+    if (std::ranges::none_of(ids, e.found)) idle.push_back(e.text);
   }
   if (idle.empty()) return;
   const std::string what =
@@ -189,12 +182,10 @@ void add_compare(CLI::App& app, Program& program) {
   auto* command =
       app.add_subcommand("compare", "Compare two results: faster, slower, same or inconclusive per case");
   auto c = std::make_shared<CompareCommand>();
-  command
-      ->add_option("base", c->base, "results.json, journal.jsonl, a run's folder, or Google Benchmark's JSON")
-      ->type_name("BASE")
+  option(*command, "base", c->base, "BASE",
+         "results.json, journal.jsonl, a run's folder, or Google Benchmark's JSON")
       ->required();
-  command->add_option("new", c->fresh, "The new run, in one of the same forms")
-      ->type_name("NEW");  // compare() requires it
+  option(*command, "new", c->fresh, "NEW", "The new run, in one of the same forms");  // compare() requires it
   command
       ->add_option(
           "--format", c->format,

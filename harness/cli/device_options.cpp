@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/device/cpu_info.h"
 #include "harness/device/nvml.h"
@@ -65,16 +66,11 @@ std::vector<std::string> chosen_devices(const std::string& name, bool quiet) {
 }
 
 void add_kernel_option(CLI::App& command, std::vector<std::string>& names, const std::string& text) {
-  command.add_option("--kernel", names, text)
-      ->type_name("LIST")
-      ->take_all()
-      ->allow_extra_args(false)  // a file may follow
-      ->delimiter(',');
+  list_option(command, "--kernel", names, text)->take_all();
 }
 
 bool built_with_cuda(KernelTable table) {
-  return std::any_of(table.begin(), table.end(),
-                     [](const Kernel* k) { return k->device == DeviceKind::kCuda; });
+  return std::ranges::any_of(table, [](const Kernel* k) { return k->device == DeviceKind::kCuda; });
 }
 
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table) {
@@ -95,7 +91,7 @@ void check_kernel_names(const std::vector<std::string>& names, KernelTable table
 std::optional<DeviceKind> kind_of_kernels(const std::vector<std::string>& names, KernelTable table) {
   std::set<DeviceKind> kinds;
   for (const Kernel* k : table) {
-    if (std::find(names.begin(), names.end(), k->name) != names.end()) kinds.insert(k->device);
+    if (std::ranges::find(names, k->name) != names.end()) kinds.insert(k->device);
   }
   return kinds.size() == 1 ? std::optional(*kinds.begin()) : std::nullopt;
 }
@@ -108,9 +104,8 @@ std::string device_for(const std::string& device, const std::vector<std::string>
     const DeviceProbe probe = probe_devices();
     if (probe.cuda_devices == 0) {
       const KernelTable own = builtin_kernels();
-      const bool plugin = std::any_of(table.begin(), table.end(), [&](const Kernel* k) {
-        return std::count(names.begin(), names.end(), k->name) > 0 &&
-               std::count(own.begin(), own.end(), k) == 0;
+      const bool plugin = std::ranges::any_of(table, [&](const Kernel* k) {
+        return std::ranges::count(names, k->name) > 0 && std::ranges::count(own, k) == 0;
       });
       throw UsageError(fmt::format(
           "--kernel {}: {} a GPU{}: {}", fmt::join(names, ", "), names.size() == 1 ? "it needs" : "they need",

@@ -49,7 +49,7 @@ bool is_turn(const fs::path& path) {
 std::vector<std::string> plugins_of(const ResultSet& set) {
   std::vector<std::string> paths;
   for (const PluginInfo& plugin : set.context.plugins) paths.push_back(plugin.path);
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   return paths;
 }
 
@@ -81,7 +81,7 @@ bool holds_any_of(const ResultSet& set, const std::vector<WorkItem>& work) {
   for (const WorkItem& w : work) {
     if (w.kernel) wanted.emplace(w.item->id, w.kernel->name);
   }
-  return std::any_of(set.results.begin(), set.results.end(), [&](const Record& r) {
+  return std::ranges::any_of(set.results, [&](const Record& r) {
     return wanted.count({r.item.id, r.kernel}) > 0;
   });
 }
@@ -108,7 +108,7 @@ LastRun last_run(const std::string& out, const std::string& name, const std::vec
                  const std::vector<WorkItem>& work) {
   std::vector<std::string> wanted;
   for (const LoadedPlugin& plugin : plugins) wanted.push_back(plugin.path);
-  std::sort(wanted.begin(), wanted.end());
+  std::ranges::sort(wanted);
   if (!out.empty()) {
     LastRun run{out, load_results(out), ""};
     if (const auto held = plugins_of(run.results); held != wanted)

@@ -10,6 +10,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/misplaced.h"
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/facts/declared_types.h"
 #include "harness/interop/case_file.h"
@@ -87,15 +88,11 @@ int export_case(const ExportOptions& o) {
 }  // namespace
 
 void NumericsOptions::add(CLI::App& command, const std::string& default_text) {
-  command
-      .add_option(
-          "--numerics", types,
-          "Arithmetic of the kernel, from which the tolerance follows: p=TYPE (P before P.V), acc=TYPE "
-          "(accumulators), exp_rel_err=X, mma_roundoff=X, p_scale=X; TYPE is fp32, fp16, bf16 or e4m3. Default: " +
-              default_text)
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->allow_extra_args(false)
+  list_option(
+      command, "--numerics", types,
+      "Arithmetic of the kernel, from which the tolerance follows: p=TYPE (P before P.V), acc=TYPE "
+      "(accumulators), exp_rel_err=X, mma_roundoff=X, p_scale=X; TYPE is fp32, fp16, bf16 or e4m3. Default: " +
+          default_text)
       ->check([](const std::string& item) {
         Required ignored;
         return read_required({item}, ignored);
@@ -119,17 +116,12 @@ void add_export(CLI::App& app, Program& program) {
       "export", "Write a case to a safetensors file: inputs, expected outputs and their tolerance");
   auto o = std::make_shared<ExportOptions>();
   o->cases.add(*command);
-  command->add_option("-o,--out", o->out, "File to write; its name ends in .safetensors")
-      ->check(has_a_name)
-      ->required()
-      ->type_name("FILE");
-  command
-      ->add_option(
-          "--padding", o->padding,
-          "What stands where nothing may be read: poison (NaN, and junk in block_table, as in a run) or "
-          "zeros, for kernels that multiply such places by 0")
-      ->check(CLI::IsMember({"poison", "zeros"}))
-      ->type_name("WORD");
+  path_option(*command, "-o,--out", o->out, "FILE", "File to write; its name ends in .safetensors")
+      ->required();
+  option(*command, "--padding", o->padding, "WORD",
+         "What stands where nothing may be read: poison (NaN, and junk in block_table, as in a run) or "
+         "zeros, for kernels that multiply such places by 0")
+      ->check(CLI::IsMember({"poison", "zeros"}));
   command->add_flag("--full", o->full, "Expected outputs of every row, where a run would compare a sample");
   o->numerics.add(*command, "p as the case's dtype, acc=fp32");
   ignore_repro_options(app, *command);

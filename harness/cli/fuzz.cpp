@@ -13,6 +13,7 @@
 #include "harness/cli/device_options.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/executor.h"
+#include "harness/cli/option.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
 #include "harness/cli/usage_error.h"
@@ -209,36 +210,27 @@ std::string whole_number(const std::string& text) {
 
 void add_run_options(CLI::App& command, FuzzFlags& f, Program& program) {
   RunOptions& o = f.run;
-  command
-      .add_option("--device", o.device,
-                  "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N")
-      ->type_name("DEVICE");
+  option(command, "--device", o.device, "DEVICE",
+         "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N");
   add_kernel_option(command, o.kernels,
                     "Fuzz these kernels, comma-separated (default: all of the device, in turns)");
   add_plugin_option(command, program);
-  command
-      .add_option("--workers", o.workers,
-                  "Worker processes of the cpu device, of two threads each (default: one for each thread of "
-                  "the machine)")
-      ->type_name("N")
+  option(command, "--workers", o.workers, "N",
+         "Worker processes of the cpu device, of two threads each (default: one for each thread of "
+         "the machine)")
       ->check(CLI::Range(1, 1024));
-  command
-      .add_option(
-          "--timeout", o.timeout_s,
-          "Seconds after which a case is given up and its worker process killed (default 20), and the opening of a "
-          "plug-in (default 60; one in Python: 120)")
-      ->type_name("S")
+  option(
+      command, "--timeout", o.timeout_s, "S",
+      "Seconds after which a case is given up and its worker process killed (default 20), and the opening of a "
+      "plug-in (default 60; one in Python: 120)")
       ->check(number_in(0.001, 1e6));
   command.add_flag("--in-process", o.in_process,
                    "Run the cases in this process, for debuggers: a crash or a hang ends the run");
   add_worker_options(command, o.worker, program);
-  command
-      .add_option(
-          "-o,--out", o.out,
-          "Folder of fuzz.json (counts, values of sweep keys that ran, findings) and results.json (records "
-          "of the findings); default: none is written")
-      ->check(has_a_name)
-      ->type_name("DIR");
+  path_option(
+      command, "-o,--out", o.out, "DIR",
+      "Folder of fuzz.json (counts, values of sweep keys that ran, findings) and results.json (records "
+      "of the findings); default: none is written");
   command.add_flag("-q,--quiet", o.quiet, "No progress");
 }
 
@@ -262,12 +254,10 @@ void add_fuzz(CLI::App& app, Program& program) {
           "Draw cases for this long, all kernels together (default 1; with --cases no limit)")
       ->type_name("N")
       ->check(number_in(0.001, 1e5));
-  command
-      ->add_option("--cases", f->fuzz.cases,
-                   fmt::format("Run this many cases. Skipped ones do not count, but {} of them for each case "
-                               "end the command",
-                               kMostSkipsPerCase))
-      ->type_name("N")
+  option(*command, "--cases", f->fuzz.cases, "N",
+         fmt::format("Run this many cases. Skipped ones do not count, but {} of them for each case "
+                     "end the command",
+                     kMostSkipsPerCase))
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command
       ->add_option_function<std::string>(
@@ -276,9 +266,8 @@ void add_fuzz(CLI::App& app, Program& program) {
           "--cases draw the same cases")
       ->type_name("N")
       ->check(whole_number);
-  command
-      ->add_option("--max-findings", f->fuzz.max_findings, "Stop at this many distinct findings (default 20)")
-      ->type_name("N")
+  option(*command, "--max-findings", f->fuzz.max_findings, "N",
+         "Stop at this many distinct findings (default 20)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command->footer(
       "Cases are drawn from the keys and values of sweep files; values that the kernel refused are drawn less then. Every\n"

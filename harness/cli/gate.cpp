@@ -48,7 +48,7 @@ const char* environment(const char* name) {
 }
 
 bool asked(const GateOptions& o, const char* format) {
-  return std::find(o.formats.begin(), o.formats.end(), format) != o.formats.end();
+  return std::ranges::find(o.formats, format) != o.formats.end();
 }
 
 /// Options of `run` that choose exactly these cases.
@@ -97,8 +97,7 @@ void write_step_summary(const GateOptions& o, const CompareResult& result, int c
 /// `told`: failures whose reasons the table of the new side's first turn has shown.
 void report(const GateOptions& o, const GateRuns& runs, const CompareResult& result,
             const CompareOptions& options, int code, const std::set<std::string>& told) {
-  const std::size_t width = terminal_width(STDOUT_FILENO);
-  print_compare(std::cout, result, {width, width > 0 && !std::getenv("NO_COLOR")}, told);
+  print_compare(std::cout, result, style_of_stdout(), told);
   for (const auto& [format, name] : kGateReports) {
     if (format != std::string_view("json") && !asked(o, format)) continue;
     std::ostringstream text;

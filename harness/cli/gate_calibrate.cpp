@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 
 #include "harness/cli/gate.h"
@@ -38,9 +37,8 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
     const CompareResult pair = compare_results(sets[sets.size() - 2], sets.back(), plain);
     noise.false_alarms += pair.count(Change::kSlower) > 0;
   }
-  const auto busy = std::count_if(sets.begin(), sets.end(), [](const ResultSet& set) {
-    return std::any_of(set.results.begin(), set.results.end(),
-                       [](const Record& r) { return r.time && r.time->busy(); });
+  const auto busy = std::ranges::count_if(sets, [](const ResultSet& set) {
+    return std::ranges::any_of(set.results, [](const Record& r) { return r.time && r.time->busy(); });
   });
   noise.context = sets.front().context;
   noise.noise_of = noise_between(sets);

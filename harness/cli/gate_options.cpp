@@ -13,6 +13,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/gate.h"
+#include "harness/cli/option.h"
 #include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
@@ -27,23 +28,14 @@ constexpr const char* kMaxSamples = "1000";
 
 /// Options for what is compared and what is written.
 void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
-  command.add_option("--baseline", o->baseline, "Results to compare with")
-      ->check(has_a_name)
-      ->type_name("FILE");
-  command
-      .add_option("--against", o->against,
-                  "Compare with another build of this program, run here in turns (base new new base)")
-      ->type_name("PROGRAM");
-  command
-      .add_option("--against-kernel", o->against_kernel,
-                  "Compare --kernel NEW with this kernel on the same cases, in turns")
-      ->type_name("NAME");
-  command
-      .add_option(
-          "--against-plugin", o->against_plugin,
-          "Compare --plugin NEW with this other build of the same plug-in, in turns; without --kernel only "
-          "their kernels run")
-      ->type_name("FILE");
+  path_option(command, "--baseline", o->baseline, "FILE", "Results to compare with");
+  option(command, "--against", o->against, "PROGRAM",
+         "Compare with another build of this program, run here in turns (base new new base)");
+  option(command, "--against-kernel", o->against_kernel, "NAME",
+         "Compare --kernel NEW with this kernel on the same cases, in turns");
+  option(command, "--against-plugin", o->against_plugin, "FILE",
+         "Compare --plugin NEW with this other build of the same plug-in, in turns; without --kernel only "
+         "their kernels run");
   command.add_flag("--update-baseline", o->update_baseline, "Write the new results to --baseline");
   command.add_flag(
       "--calibrate", o->calibrate,
@@ -53,36 +45,24 @@ void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
 
 /// Options for the number of turns and rounds.
 void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
-  command.add_option("--pairs", o->pairs, "Pairs of equal turns that --calibrate makes (default 5)")
-      ->type_name("N")
+  option(command, "--pairs", o->pairs, "N", "Pairs of equal turns that --calibrate makes (default 5)")
       ->check(CLI::Range(2, 1000));
-  command
-      .add_option(
-          "--runs", o->runs,
-          "Turns of --update-baseline: so many runs of each case are pooled (default 16). Not with --calibrate, "
-          "whose turns, two for each of --pairs, are then the baseline too")
-      ->type_name("N")
+  option(
+      command, "--runs", o->runs, "N",
+      "Turns of --update-baseline: so many runs of each case are pooled (default 16). Not with --calibrate, "
+      "whose turns, two for each of --pairs, are then the baseline too")
       ->check(CLI::Range(1, 1000));
-  command
-      .add_option(
-          "--reruns", o->reruns,
-          "Most rounds that run undecided cases again (default 12; against a stored baseline of a CPU 4)")
-      ->type_name("N")
+  option(command, "--reruns", o->reruns, "N",
+         "Most rounds that run undecided cases again (default 12; against a stored baseline of a CPU 4)")
       ->check(CLI::Range(0, 100));
-  command
-      .add_option(
-          "--max-time", o->max_time_s,
-          "After S seconds of wall time, those before --resume included, no new round begins. The first round "
-          "and one that has begun are finished, and count. Cases that are undecided then are "
-          "inconclusive: exit code 4, or 0 with --allow-inconclusive (default: no limit)")
-      ->type_name("S")
+  option(command, "--max-time", o->max_time_s, "S",
+         "After S seconds of wall time, those before --resume included, no new round begins. The first round "
+         "and one that has begun are finished, and count. Cases that are undecided then are "
+         "inconclusive: exit code 4, or 0 with --allow-inconclusive (default: no limit)")
       ->check(number_in(0.0, 1e6));
-  command
-      .add_option(
-          "--rerun-whole", o->whole_s,
-          "If the first round took at most S seconds, later rounds repeat all cases, because the time of a "
-          "case depends on what ran before it; otherwise only the undecided ones (default 120; 0: only these)")
-      ->type_name("S")
+  option(command, "--rerun-whole", o->whole_s, "S",
+         "If the first round took at most S seconds, later rounds repeat all cases, because the time of a "
+         "case depends on what ran before it; otherwise only the undecided ones (default 120; 0: only these)")
       ->check(number_in(0.0, 1e6));
 }
 
@@ -177,8 +157,7 @@ std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<s
   if (!o.python.empty()) add("--python", {o.python});
   add("--require", o.required);
   args.insert(args.end(), o.forwarded.begin(), o.forwarded.end());
-  const bool limited =
-      std::find(o.forwarded.begin(), o.forwarded.end(), "--max-samples") != o.forwarded.end();
+  const bool limited = std::ranges::find(o.forwarded, "--max-samples") != o.forwarded.end();
   if (!o.no_time && !limited) add("--max-samples", {kMaxSamples});
   if (o.no_time) args.push_back("--no-time");
   return args;
@@ -191,8 +170,8 @@ Ahead ahead_of_turns(const GateOptions& o, const GateRuns& runs, double turn_s) 
   ahead.so_far_s = runs.seconds();
   ahead.max_time_s = o.max_time_s;
   ahead.filtered = !o.cases.filter.empty();
-  ahead.heads_set = std::any_of(o.cases.overrides.begin(), o.cases.overrides.end(),
-                                [](const std::string& set) { return set.starts_with("heads="); });
+  ahead.heads_set = std::ranges::any_of(o.cases.overrides,
+                                        [](const std::string& set) { return set.starts_with("heads="); });
   return ahead;
 }
 
@@ -245,34 +224,22 @@ void add_gate(CLI::App& app, Program& program) {
   add_peers_option(*command, program);
   add_forwarded(*command, o);
   add_require_option(*command, o->required);
-  command
-      ->add_option(
-          "--min-coverage", o->min_coverage,
-          "Fail if a kernel of the new side ran less than PERCENT of the cases asked of it (not with "
-          "--update-baseline or --calibrate, which compare nothing)")
-      ->type_name("PERCENT")
+  option(*command, "--min-coverage", o->min_coverage, "PERCENT",
+         "Fail if a kernel of the new side ran less than PERCENT of the cases asked of it (not with "
+         "--update-baseline or --calibrate, which compare nothing)")
       ->check(number_in(0.0, 100.0));
   command->add_flag("--no-time", o->no_time,
                     "Right or wrong only: nothing is timed, any machine's baseline will do");
-  command->add_option("-o,--out", o->out, "Folder of the turns and reports (default: results/runs/DATE-gate)")
-      ->check(has_a_name)
-      ->type_name("DIR");
-  command
-      ->add_option(
-          "--resume", o->resume,
-          "Go on with the interrupted gate of this folder: the same configuration and options (only "
-          "--max-time, --reruns, --allow-inconclusive and what is written may differ); finished turns are "
-          "not repeated")
-      ->check(has_a_name)
-      ->type_name("DIR");
-  command
-      ->add_option(
-          "--format", o->formats,
-          "Beside the text and compare.json: md, junit (files), github (annotations; on by itself where "
-          "GITHUB_ACTIONS is true)")
-      ->type_name("LIST")
-      ->allow_extra_args(false)
-      ->delimiter(',')
+  path_option(*command, "-o,--out", o->out, "DIR",
+              "Folder of the turns and reports (default: results/runs/DATE-gate)");
+  path_option(
+      *command, "--resume", o->resume, "DIR",
+      "Go on with the interrupted gate of this folder: the same configuration and options (only "
+      "--max-time, --reruns, --allow-inconclusive and what is written may differ); finished turns are "
+      "not repeated");
+  list_option(*command, "--format", o->formats,
+              "Beside the text and compare.json: md, junit (files), github (annotations; on by itself where "
+              "GITHUB_ACTIONS is true)")
       ->check(CLI::IsMember({"md", "json", "junit", "github"}));
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->footer(

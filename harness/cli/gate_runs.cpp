@@ -55,8 +55,8 @@ std::vector<std::string> GateRuns::arguments(const Side& side, const std::vector
                                              bool resume) const {
   std::vector<std::string> args = {side.program, "run"};
   args.insert(args.end(), side.args.begin(), side.args.end());
-  if (std::find(more.begin(), more.end(), "--filter") != more.end()) {  // --filter may be given only once
-    const auto own = std::find(args.begin(), args.end(), "--filter");
+  if (std::ranges::find(more, "--filter") != more.end()) {  // --filter may be given only once
+    const auto own = std::ranges::find(args, "--filter");
     if (own != args.end()) args.erase(own, own + 2);
   }
   args.insert(args.end(), more.begin(), more.end());

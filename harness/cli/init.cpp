@@ -7,6 +7,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/results/files.h"
 
@@ -74,9 +75,7 @@ int init(const std::filesystem::path& file) {
 void add_init(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("init", "Write a commented sweep file to begin with");
   auto file = std::make_shared<std::string>("sweep.yaml");
-  command->add_option("file", *file, "File to write (default: sweep.yaml); it must not exist yet")
-      ->check(has_a_name)
-      ->type_name("FILE");
+  path_option(*command, "file", *file, "FILE", "File to write (default: sweep.yaml); it must not exist yet");
   command->footer("Examples:\n  attnbench init\n  attnbench init decode.yaml");
   command->callback([=, &program] { program.chosen = [=] { return init(*file); }; });
 }

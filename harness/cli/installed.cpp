@@ -68,7 +68,7 @@ std::string unknown_sweep(const std::string& path) {
     names.push_back(fs::relative(entry.path(), folder).replace_extension().generic_string());
   }
   if (names.empty()) return "";
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   const std::string name = fs::path(path).stem().string();
   if (!has_folder(path)) {
     return fmt::format(

@@ -48,7 +48,7 @@ void print_support(KernelTable kernels, Op op) {
   for (const Kernel* k : columns) std::cout << column(*k, device_text(*k));
   std::cout << '\n';
   for (const FeatureName& f : kFeatureNames) {
-    if (std::none_of(columns.begin(), columns.end(), [&](const Kernel* k) { return k->features & f.bit; })) {
+    if (std::ranges::none_of(columns, [&](const Kernel* k) { return k->features & f.bit; })) {
       continue;
     }
     std::cout << fmt::format("{:<{}}", f.name, width);
@@ -109,8 +109,8 @@ void add_kernels(CLI::App& app, Program& program) {
         if (device->empty() || *device == device_kind_name(k->device)) kernels.push_back(k);
       }
       std::vector<const Kernel*> described;
-      std::copy_if(kernels.begin(), kernels.end(), std::back_inserter(described),
-                   [&](const Kernel* k) { return !plugin_of(program, *k).empty(); });
+      std::ranges::copy_if(kernels, std::back_inserter(described),
+                           [&](const Kernel* k) { return !plugin_of(program, *k).empty(); });
       if (described.empty()) described = kernels;
       for (const Kernel* k : described) {
         std::cout << fmt::format("{} ({}, {}): {}\n", k->name, op_name(k->op), device_text(*k),

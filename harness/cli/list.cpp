@@ -17,6 +17,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/misplaced.h"
+#include "harness/cli/option.h"
 #include "harness/cli/plugins.h"
 #include "harness/config/batch_spec.h"
 #include "harness/config/keys.h"
@@ -262,11 +263,8 @@ void add_list(CLI::App& app, Program& program) {
       "Count and mark what these kernels, comma-separated, would run (default: all of the device)");
   add_plugin_option(*command, program);
   add_opening_limit(*command, program);
-  command
-      ->add_option(
-          "--device", o->device,
-          "Device whose kernels are counted and times estimated: auto (a GPU where one works), cpu, cuda")
-      ->type_name("DEVICE")
+  option(*command, "--device", o->device, "DEVICE",
+         "Device whose kernels are counted and times estimated: auto (a GPU where one works), cpu, cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command->add_flag("-v,--verbose", o->verbose,
                     "Print the whole batch below a case whose id has only a hash of the lengths");

@@ -7,6 +7,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/report/summary.h"
 #include "harness/results/exit_code.h"
 #include "harness/results/files.h"
@@ -46,13 +47,8 @@ int merge(const MergeOptions& o) {
 void add_merge(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("merge", "Join the results of shards into those of one sweep");
   auto o = std::make_shared<MergeOptions>();
-  command->add_option("results", o->paths, "results.json files, or folders of runs")
-      ->type_name("RESULTS")
-      ->required();
-  command->add_option("-o,--out,--output", o->out, "The file to write")
-      ->type_name("FILE")
-      ->check(has_a_name)
-      ->required();
+  option(*command, "results", o->paths, "RESULTS", "results.json files, or folders of runs")->required();
+  path_option(*command, "-o,--out,--output", o->out, "FILE", "The file to write")->required();
   command->add_flag("--allow-overlaps", o->allowed.overlaps,
                     "If several files hold a run, take that of the last one");
   command->add_flag("--allow-gaps", o->allowed.gaps, "Merge although planned runs are in none of the files");

@@ -9,6 +9,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/installed.h"
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/launch/python.h"
 #include "harness/results/files.h"
@@ -106,7 +107,7 @@ std::string checked_name(const fs::path& file, KernelTable kernels) {
   if (kTaken.find(" " + name + " ") != kTaken.npos) {
     throw refused(file, fmt::format("{} means something else in C++ or Python; name it {}", name, mend));
   }
-  if (std::any_of(kernels.begin(), kernels.end(), [&](const Kernel* k) { return k->name == name; })) {
+  if (std::ranges::any_of(kernels, [&](const Kernel* k) { return k->name == name; })) {
     throw refused(file, fmt::format("attnbench has a kernel named {}; name it {}", name, mend));
   }
   return name;
@@ -163,12 +164,9 @@ void add_new_kernel(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("new-kernel", "Write a kernel to start from, which passes at once");
   auto file = std::make_shared<std::string>();
   auto flag = std::make_shared<std::string>();
-  command
-      ->add_option("file", *file,
-                   "File to write, in .py, .cpp or .cu; the kernel is named after it. It must not exist yet")
-      ->check(has_a_name)
-      ->required()
-      ->type_name("FILE");
+  path_option(*command, "file", *file, "FILE",
+              "File to write, in .py, .cpp or .cu; the kernel is named after it. It must not exist yet")
+      ->required();
   for (const Start& s : kStarts) {
     command->add_flag_callback(
         s.flag,

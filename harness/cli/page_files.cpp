@@ -3,13 +3,14 @@
 #include <iostream>
 
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/results/files.h"
 
 namespace attnbench::cli {
 
 void PageFiles::add(CLI::App& command, const std::string& json_text, const std::string& svg_text) {
   const auto option = [&](const char* name, std::string& file, const std::string& text) {
-    command.add_option(name, file, text)->type_name("FILE")->check(has_a_name);
+    path_option(command, name, file, "FILE", text);
   };
   option("--json", json, json_text);
   option("--svg", svg, svg_text);

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/launch/python.h"
@@ -52,13 +53,9 @@ void say_left_out(const std::string& name, const std::string& why) {
 }  // namespace
 
 void add_peers_option(CLI::App& command, Program& program) {
-  command
-      .add_option("--peers", program.peers,
-                  "Run these libraries, too, if the interpreter has them: names of kernels/peers, or all; "
-                  "comma-separated")
-      ->type_name("LIST")
-      ->allow_extra_args(false)  // a file may follow
-      ->delimiter(',');
+  list_option(command, "--peers", program.peers,
+              "Run these libraries, too, if the interpreter has them: names of kernels/peers, or all; "
+              "comma-separated");
   command.add_option("--peer-file", program.peer_files)
       ->expected(1)
       ->take_all()
@@ -111,11 +108,11 @@ std::vector<std::string> with_peers(std::vector<std::string> kernels, const Prog
   if (kernels.empty()) return kernels;
   std::set<std::string> names;
   for (const LoadedPlugin& plugin : program.plugins) {
-    if (std::count(program.peer_files.begin(), program.peer_files.end(), plugin.path) == 0) continue;
+    if (std::ranges::count(program.peer_files, plugin.path) == 0) continue;
     for (const Kernel* k : plugin.kernels) names.insert(k->name);
   }
   const auto of_peer = [&names](const std::string& kernel) { return names.count(kernel) > 0; };
-  if (std::none_of(kernels.begin(), kernels.end(), of_peer)) {
+  if (std::ranges::none_of(kernels, of_peer)) {
     kernels.insert(kernels.end(), names.begin(), names.end());
   }
   return kernels;

@@ -13,6 +13,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/misplaced.h"
+#include "harness/cli/option.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/profiler_tool.h"
 #include "harness/cli/usage_error.h"
@@ -219,11 +220,11 @@ void add_profile(CLI::App& app, Program& program) {
       app.add_subcommand("profile", "Launch one case for a profiler, or start the profiler round it");
   auto o = std::make_shared<ProfileOptions>();
   o->cases.add(*command);
-  command->add_option("--kernel", o->kernel, "Kernel (default: the first of --plugin, else of the device)")
-      ->type_name("NAME");
+  option(*command, "--kernel", o->kernel, "NAME",
+         "Kernel (default: the first of --plugin, else of the device)");
   add_plugin_option(*command, program);
   add_opening_limit(*command, program);
-  command->add_option("--device", o->device, "auto (default), cpu, cuda or cuda:N")->type_name("DEVICE");
+  option(*command, "--device", o->device, "DEVICE", "auto (default), cpu, cuda or cuda:N");
   command
       ->add_option(
           "--tool", o->tool,
@@ -239,16 +240,11 @@ void add_profile(CLI::App& app, Program& program) {
                    : std::string();
       })
       ->check(CLI::IsMember({"none", "ncu", "nsys"}));
-  command
-      ->add_option("-o,--out", o->out, "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)")
-      ->check(has_a_name)
-      ->type_name("DIR");
-  command->add_option("--tool-path", o->tool_path, "Path of the tool, if it is not found by itself")
-      ->type_name("FILE");
-  command
-      ->add_option("--device-kernels", o->kernels,
-                   "ncu: only device functions whose name matches (default: all of the launch)")
-      ->type_name("REGEX");
+  path_option(*command, "-o,--out", o->out, "DIR",
+              "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)");
+  option(*command, "--tool-path", o->tool_path, "FILE", "Path of the tool, if it is not found by itself");
+  option(*command, "--device-kernels", o->kernels, "REGEX",
+         "ncu: only device functions whose name matches (default: all of the launch)");
   command
       ->add_option(
           "--sections", o->sections,

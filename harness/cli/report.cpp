@@ -7,6 +7,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/report/html/page.h"
 #include "harness/report/html/page_data.h"
@@ -66,7 +67,7 @@ int report(const ReportCommand& c) {
   check_no_input(c.out, inputs);
   for (const std::string& path : c.results) {
     ResultSet set = load_results(path);
-    const auto same = std::find_if(sets.begin(), sets.end(), [&](const ResultSet& s) {
+    const auto same = std::ranges::find_if(sets, [&](const ResultSet& s) {
       std::error_code ec;
       return fs::equivalent(s.path, set.path, ec);
     });
@@ -100,24 +101,16 @@ int report(const ReportCommand& c) {
 void add_report(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("report", "Show results as one HTML page, or its main plots as SVG");
   auto c = std::make_shared<ReportCommand>();
-  command
-      ->add_option(
-          "results", c->results,
-          "results.json, journal.jsonl, a run's folder, or Google Benchmark's JSON; several go on one page")
-      ->type_name("RESULTS")
+  option(*command, "results", c->results, "RESULTS",
+         "results.json, journal.jsonl, a run's folder, or Google Benchmark's JSON; several go on one page")
       ->required();
-  command->add_option("--baseline", c->baseline, "Compare with these results, as attnbench compare does")
-      ->type_name("FILE");
-  command
-      ->add_option("--min-effect", c->min_effect_percent,
-                   "Smallest difference from the baseline that counts, in percent (default 2)")
-      ->type_name("PERCENT")
+  option(*command, "--baseline", c->baseline, "FILE",
+         "Compare with these results, as attnbench compare does");
+  option(*command, "--min-effect", c->min_effect_percent, "PERCENT",
+         "Smallest difference from the baseline that counts, in percent (default 2)")
       ->check(number_in(0.01, 99.0));
-  command
-      ->add_option("-o,--out", c->out,
-                   "The HTML file (default report.html); of svg, a folder (default: this one)")
-      ->check(has_a_name)
-      ->type_name("PATH");
+  path_option(*command, "-o,--out", c->out, "PATH",
+              "The HTML file (default report.html); of svg, a folder (default: this one)");
   command->add_option("--format", c->format, "html (default) or svg")->check([](const std::string& given) {
     if (given == "html" || given == "svg") return std::string();
     return fmt::format(
@@ -125,7 +118,7 @@ void add_report(CLI::App& app, Program& program) {
         "--format csv,md,junit, writes those without running anything again",
         given);
   });
-  command->add_option("--title", c->title, "Heading of the page")->type_name("TEXT");
+  option(*command, "--title", c->title, "TEXT", "Heading of the page");
   command->footer(
       "Examples:\n"
       "  attnbench report results/runs/quickstart -o report.html\n"

@@ -143,9 +143,7 @@ std::vector<Record> take_up(const std::filesystem::path& dir, const RunOptions& 
 int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& records,
            const Ceilings& ceilings, std::size_t planned, double elapsed,
            const std::vector<std::filesystem::path>& paths, const std::string& lost) {
-  const std::size_t width = terminal_width(STDOUT_FILENO);
-  print_console(std::cout, records,
-                {width, width > 0 && !std::getenv("NO_COLOR"), elapsed, ceilings.disturbed});
+  print_console(std::cout, records, {style_of_stdout(), elapsed, ceilings.disturbed});
   for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
   std::cout.flush();
   if (!o.is_turn()) say_duplicates(cases);
@@ -209,7 +207,7 @@ void say_idle_plugins(const Program& program, const DeviceInfo& device, const Se
   if (!options.kernels.empty()) return;
   for (const LoadedPlugin& plugin : program.plugins) {
     const auto runs = [&](const Kernel* k) { return k->device == device.kind; };
-    if (plugin.kernels.empty() || std::any_of(plugin.kernels.begin(), plugin.kernels.end(), runs)) continue;
+    if (plugin.kernels.empty() || std::ranges::any_of(plugin.kernels, runs)) continue;
     std::cerr << fmt::format("note: --plugin {}: kernel {} is for {}, and nothing of it runs on {}\n",
                              plugin.path, plugin.kernels.front()->name,
                              device.kind == DeviceKind::kCpu ? "cuda" : "cpu", device.name);
@@ -348,8 +346,7 @@ void run_left(Executor& executor, const std::vector<WorkItem>& left, const RunOp
   executor.run(left, events);
   progress.clear();
   // Several workers finish in any order.
-  std::sort(records.begin(), records.end(),
-            [](const Record& a, const Record& b) { return a.index < b.index; });
+  std::ranges::sort(records, [](const Record& a, const Record& b) { return a.index < b.index; });
 }
 
 Ceilings ceilings_of(Executor& executor, const SessionOptions& options) {

@@ -5,6 +5,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/executor.h"
+#include "harness/cli/option.h"
 #include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/run_options.h"
@@ -14,47 +15,34 @@ namespace attnbench::cli {
 void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Program& program) {
   CLI::App* command = &app;
   o->cases.add(*command);
-  command
-      ->add_option("--device", o->device,
-                   "auto (a GPU where one works and --kernel wants it), cpu, cuda, cuda:N, or all: one "
-                   "worker process for each GPU")
-      ->type_name("DEVICE")
+  option(*command, "--device", o->device, "DEVICE",
+         "auto (a GPU where one works and --kernel wants it), cpu, cuda, cuda:N, or all: one "
+         "worker process for each GPU")
       ->take_last();
   add_kernel_option(*command, o->kernels,
                     "Only these kernels, comma-separated (attnbench kernels lists them)");
   add_plugin_option(*command, program);
   add_peers_option(*command, program);
-  command
-      ->add_option("--check", o->check,
-                   "full: every output row against the float64 reference; sampled (default): every row where "
-                   "that is cheap, "
-                   "else a sample with all sequence ends, tile boundaries and heads; off. With invariants: "
-                   "other layouts, batches and launches of a case must give the same result "
-                   "(--check sampled,invariants). Default: what the file's 'check' says, else sampled")
-      ->type_name("LIST")
-      ->allow_extra_args(false)  // a file may follow
-      ->delimiter(',');
+  list_option(*command, "--check", o->check,
+              "full: every output row against the float64 reference; sampled (default): every row where "
+              "that is cheap, "
+              "else a sample with all sequence ends, tile boundaries and heads; off. With invariants: "
+              "other layouts, batches and launches of a case must give the same result "
+              "(--check sampled,invariants). Default: what the file's 'check' says, else sampled");
   add_require_option(*command, o->required);
-  command
-      ->add_option(
-          "--repeats", o->repeats,
-          "With --check sampled,invariants: launches of a case that must agree bit for bit (default 2)")
-      ->type_name("N")
+  option(*command, "--repeats", o->repeats, "N",
+         "With --check sampled,invariants: launches of a case that must agree bit for bit (default 2)")
       ->check(CLI::Range(2, 10000000));
   command->add_flag("--no-time", o->no_time, "Verify only: nothing is timed");
   o->timing.add(*command);
   command->add_flag("--counters", o->counters,
                     "After timing, count further launches with the GPU's counters (CUPTI): bytes that DRAM "
                     "moved, tensor pipe activity, L2 hits. Where they cannot be read, the record says why");
-  command
-      ->add_option("--threads", o->threads,
-                   "Host threads of the cpu device (default: all, or OMP_NUM_THREADS)")
-      ->type_name("N")
+  option(*command, "--threads", o->threads, "N",
+         "Host threads of the cpu device (default: all, or OMP_NUM_THREADS)")
       ->check(CLI::Range(1, 4096));
-  command
-      ->add_option("--workers", o->workers,
-                   "Worker processes of the cpu device, which share its threads; with --no-time only")
-      ->type_name("N")
+  option(*command, "--workers", o->workers, "N",
+         "Worker processes of the cpu device, which share its threads; with --no-time only")
       ->check(CLI::Range(1, 1024));
   command
       ->add_option_function<double>(
@@ -70,26 +58,15 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
   command->add_flag("--in-process", o->in_process,
                     "Run the cases in this process, for debuggers: a crash or a hang ends the run");
   add_worker_options(*command, o->worker, program);
-  command->add_option("-o,--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")
-      ->check(has_a_name)
-      ->type_name("DIR");
-  command
-      ->add_option("--resume", o->resume,
-                   "Go on with the interrupted run of this folder: the same configuration and options; cases "
-                   "that are finished are not repeated")
-      ->check(has_a_name)
-      ->type_name("DIR");
-  command
-      ->add_option("--shard", o->shard,
-                   "Only the I-th of N shares of the cases, of equal estimated cost and the same on every "
-                   "machine; attnbench merge joins the results")
-      ->type_name("I/N");
-  command
-      ->add_option("--format", o->formats,
-                   "Reports: json (results.json, always written), csv, md, junit (comma-separated)")
-      ->type_name("LIST")
-      ->allow_extra_args(false)
-      ->delimiter(',');
+  path_option(*command, "-o,--out", o->out, "DIR", "Folder of the reports (default: results/runs/DATE-NAME)");
+  path_option(*command, "--resume", o->resume, "DIR",
+              "Go on with the interrupted run of this folder: the same configuration and options; cases "
+              "that are finished are not repeated");
+  option(*command, "--shard", o->shard, "I/N",
+         "Only the I-th of N shares of the cases, of equal estimated cost and the same on every "
+         "machine; attnbench merge joins the results");
+  list_option(*command, "--format", o->formats,
+              "Reports: json (results.json, always written), csv, md, junit (comma-separated)");
   command->add_flag("--fail-fast", o->fail_fast, "Stop at the first case that is not a pass or a skip");
   command->add_flag(
       "--last-failed", o->last_failed,

@@ -15,6 +15,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/executor.h"
+#include "harness/cli/option.h"
 #include "harness/cli/pattern.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
@@ -240,10 +241,8 @@ void add_selftest(CLI::App& app, Program& program) {
   auto* command =
       app.add_subcommand("selftest", "Test the checks: wrong kernels must be caught, right ones must pass");
   auto o = std::make_shared<SelftestFlags>();
-  command
-      ->add_option("--device", o->device,
-                   "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N")
-      ->type_name("DEVICE");
+  option(*command, "--device", o->device, "DEVICE",
+         "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N");
   add_kernel_option(
       *command, o->kernels,
       "Put the faults into these kernels, comma-separated, or with --cheats run only these (default: all of "
@@ -264,29 +263,17 @@ void add_selftest(CLI::App& app, Program& program) {
       "--in-process", o->in_process,
       "Run the kernels in this process, for debuggers: a crash or a hang ends the selftest");
   add_worker_options(*command, o->worker, program);
-  command
-      ->add_option("--seeds", o->seeds,
-                   "Every case also runs without a fault, with seeds 1 to N (default 2), and must pass")
-      ->type_name("N")
+  option(*command, "--seeds", o->seeds, "N",
+         "Every case also runs without a fault, with seeds 1 to N (default 2), and must pass")
       ->check(CLI::Range(1, 100000));
-  auto* filter = command
-                     ->add_option("--filter", o->filter,
-                                  "Only faults whose class/name matches this regular expression (RE2)")
-                     ->type_name("REGEX");
-  command->add_option("--format", o->formats, "Reports: json, md (comma-separated; default json)")
-      ->type_name("LIST")
-      ->allow_extra_args(false)
-      ->delimiter(',')
+  auto* filter = option(*command, "--filter", o->filter, "REGEX",
+                        "Only faults whose class/name matches this regular expression (RE2)");
+  list_option(*command, "--format", o->formats, "Reports: json, md (comma-separated; default json)")
       ->check(CLI::IsMember({"json", "md"}));
-  command
-      ->add_option("-o,--out", o->out,
-                   "Folder of selftest.json and selftest.md (default: results/runs/selftest)")
-      ->check(has_a_name)
-      ->type_name("DIR");
-  command
-      ->add_option("--threads", o->threads,
-                   "Host threads of the cpu device (default: all, or OMP_NUM_THREADS)")
-      ->type_name("N")
+  path_option(*command, "-o,--out", o->out, "DIR",
+              "Folder of selftest.json and selftest.md (default: results/runs/selftest)");
+  option(*command, "--threads", o->threads, "N",
+         "Host threads of the cpu device (default: all, or OMP_NUM_THREADS)")
       ->check(CLI::Range(1, 4096));
   auto* sensitivity = command->add_flag(
       "--sensitivity", o->sensitivity,
@@ -299,10 +286,8 @@ void add_selftest(CLI::App& app, Program& program) {
           "a factor and lack keys or queries")
       ->check(CLI::IsMember({op_name(Op::kAttention), op_name(Op::kAttentionBackward)}))
       ->needs(sensitivity);
-  command->add_option("--contexts", o->contexts, "Contexts of --sensitivity (default: 512 to 131072 by twos)")
-      ->type_name("LIST")
-      ->allow_extra_args(false)
-      ->delimiter(',')
+  list_option(*command, "--contexts", o->contexts,
+              "Contexts of --sensitivity (default: 512 to 131072 by twos)")
       ->check(CLI::Range(512, 1 << 24))
       ->needs(sensitivity);
   auto* cheats = command->add_option(

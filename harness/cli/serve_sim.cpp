@@ -10,6 +10,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/mixes.h"
 #include "harness/config/serving_value.h"
@@ -125,12 +126,10 @@ int simulate(SimOptions o, const Given& given) {
 }  // namespace
 
 CLI::Option* add_columns_option(CLI::App& command, std::string& columns) {
-  return command
-      .add_option(
-          "--columns", columns,
-          "Names of a trace's columns, or fields, that differ from those of its form; the parts are arrival "
-          "(seconds or a date), prompt, output and prefix")
-      ->type_name("PART=NAME,...")
+  return option(
+             command, "--columns", columns, "PART=NAME,...",
+             "Names of a trace's columns, or fields, that differ from those of its form; the parts are arrival "
+             "(seconds or a date), prompt, output and prefix")
       ->check([](const std::string& text) {
         TraceColumns read;
         return read_trace_columns(text, read);
@@ -142,25 +141,20 @@ void add_serve_sim(CLI::App& app, Program& program) {
       "serve-sim", "Simulate a server's steps and KV cache under a mix or a trace of requests");
   auto o = std::make_shared<SimOptions>();
   ServingSpec& s = o->server;
-  const auto option = [&](const char* names, auto& value, const char* text, const char* type) {
-    return command->add_option(names, value, text)->type_name(type)->capture_default_str();
+  const auto with_default = [&](const char* names, auto& value, const char* text, const char* type) {
+    return option(*command, names, value, type, text)->capture_default_str();
   };
   /// An option that a sweep has as a key, with its range.
   const auto keyed = [&](const char* key, const char* names, auto& value, const char* text,
                          const char* type) {
     const auto [lo, hi] = serving_range(key);
-    return option(names, value, text, type)->check(number_in(lo, hi));
+    return with_default(names, value, text, type)->check(number_in(lo, hi));
   };
-  command
-      ->add_option(
-          "source", o->source,
-          "Requests: a mix (attnbench list --mixes shows them) or the file of a trace (attnbench trace)")
-      ->type_name("MIX|FILE")
+  option(*command, "source", o->source, "MIX|FILE",
+         "Requests: a mix (attnbench list --mixes shows them) or the file of a trace (attnbench trace)")
       ->required();
-  command
-      ->add_option("--requests", o->requests,
-                   "Requests to simulate, at most; default: 10000 of a mix, all of a trace")
-      ->type_name("N")
+  option(*command, "--requests", o->requests, "N",
+         "Requests to simulate, at most; default: 10000 of a mix, all of a trace")
       ->check(number_in(1, 1e12));
   auto* rate = keyed("rate", "--rate", s.rate,
                      "Requests per second of a mix, as a Poisson process; 0: all arrive at once", "R");
@@ -168,7 +162,7 @@ void add_serve_sim(CLI::App& app, Program& program) {
   auto* skip_bad = command->add_flag("--skip-bad", s.skip_bad,
                                      "Leave out lines of a trace that are wrong or do not fit the cache");
   auto* columns = add_columns_option(*command, s.columns);
-  option("--block-size", o->block_size, "Tokens of a block of the KV cache", "N")
+  with_default("--block-size", o->block_size, "Tokens of a block of the KV cache", "N")
       ->check(number_in(1, 1 << 20));
   keyed("cache_tokens", "--cache-tokens", s.cache_tokens, "Tokens that the KV cache holds", "N");
   keyed("token_budget", "--token-budget", s.token_budget, "Query tokens of a step, at most", "N");
@@ -178,18 +172,18 @@ void add_serve_sim(CLI::App& app, Program& program) {
   command->add_flag_callback(
       "--no-prefix-sharing", [o] { o->server.prefix_sharing = false; },
       "Prompts share no blocks of equal prefixes");
-  option("--preemption", s.preemption,
-         "What a sequence without a free block costs another one: recompute or swap", "HOW")
+  with_default("--preemption", s.preemption,
+               "What a sequence without a free block costs another one: recompute or swap", "HOW")
       ->check(CLI::IsMember(serving_words("preemption")));
   keyed("draft_tokens", "--draft-tokens", s.draft_tokens,
         "Speculative decoding: drafts that a decode step checks", "K");
   auto* acceptance =
       keyed("acceptance", "--acceptance", s.acceptance, "Probability that a draft is right", "P");
-  option("--free-order", s.free_order, "Which free block is taken first: lifo, fifo or lowest", "ORDER")
+  with_default("--free-order", s.free_order, "Which free block is taken first: lifo, fifo or lowest", "ORDER")
       ->check(CLI::IsMember(serving_words("free_order")));
   keyed("step_ms", "--step-ms", s.step_ms, "Model of time: milliseconds of a step", "MS");
   keyed("token_us", "--token-us", s.token_us, "Model of time: microseconds of a query token", "US");
-  option("--seed", s.seed, "Seed of lengths, arrivals and acceptance", "N");
+  with_default("--seed", s.seed, "Seed of lengths, arrivals and acceptance", "N");
   o->files.add(*command, "Write options, totals and up to 480 slices of the replay",
                "Plot occupancy, unfilled slots and query tokens over time");
   command->footer(

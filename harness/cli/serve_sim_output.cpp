@@ -48,7 +48,7 @@ std::string sparkline(const StepHistory& history, const SimOptions& o, double Le
       sum.add(slices[i]);
     values.push_back(levels_of(sum, o).*level);
   }
-  const double most = values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+  const double most = values.empty() ? 0 : *std::ranges::max_element(values);
   std::string line;
   for (const double v : values) line += kBars[std::clamp(static_cast<int>(ratio(v, most) * 8), 0, 7)];
   return fmt::format("{}  up to {}", line, percent_text(most));

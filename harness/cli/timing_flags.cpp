@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 
 namespace attnbench::cli {
 
@@ -19,26 +20,20 @@ void TimingFlags::add(CLI::App& command) {
   command.add_flag(
       "--trust", trust,
       "Do not watch timed launches: quicker, but a kernel that does less when it is timed passes");
-  command
-      .add_option(
-          "--seed-order", order_seed,
-          "Seed of what a kernel must not predict: the rows compared, the inputs and the order of timed launches "
-          "(default: from the system). Repro lines name the seed that was drawn")
-      ->type_name("N")
+  option(
+      command, "--seed-order", order_seed, "N",
+      "Seed of what a kernel must not predict: the rows compared, the inputs and the order of timed launches "
+      "(default: from the system). Repro lines name the seed that was drawn")
       ->check(CLI::PositiveNumber);
   command.add_flag("--no-ceilings", no_ceilings,
                    "Do not measure this machine's ceilings first: quicker, but no %SOL and no bound");
-  command
-      .add_option(
-          "--min-time", min_time_s,
-          "Sample at least this many seconds of device time per case, unless --max-samples is reached (default "
-          "0: until the median is known to 0.5 %, or for a second)")
-      ->type_name("S")
+  option(
+      command, "--min-time", min_time_s, "S",
+      "Sample at least this many seconds of device time per case, unless --max-samples is reached (default "
+      "0: until the median is known to 0.5 %, or for a second)")
       ->check(number_in(0.0, 3600.0));
-  command
-      .add_option("--max-samples", max_samples,
-                  "Stop at this many samples per case (default 200, at least 10)")
-      ->type_name("N")
+  option(command, "--max-samples", max_samples, "N",
+         "Stop at this many samples per case (default 200, at least 10)")
       ->check(CLI::Range(TimingOptions{}.min_samples, 1000000));
 }
 

@@ -13,6 +13,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/option.h"
 #include "harness/cli/page_files.h"
 #include "harness/cli/serve_sim.h"
 #include "harness/cli/usage_error.h"
@@ -100,7 +101,7 @@ std::pair<int, int> used_bins(const TraceSummary& t) {
 
 void print_lengths(const TraceSummary& t) {
   constexpr double kWidth = 50;
-  const int64_t most = *std::max_element(t.prompts.begin(), t.prompts.end());
+  const int64_t most = *std::ranges::max_element(t.prompts);
   const auto [first, last] = used_bins(t);
   std::cout << "\nprompt tokens\n";
   for (int i = first; i <= last; ++i) {
@@ -223,9 +224,8 @@ int describe(const TraceCommand& o) {
 void add_trace(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("trace", "Describe a trace of requests: lengths, gaps, shared prefixes");
   auto o = std::make_shared<TraceCommand>();
-  command
-      ->add_option("file", o->file, "CSV or JSON lines in one of the forms of traces, packed by gzip or not")
-      ->type_name("FILE")
+  option(*command, "file", o->file, "FILE",
+         "CSV or JSON lines in one of the forms of traces, packed by gzip or not")
       ->required();
   command->add_flag("--skip-bad", o->skip_bad, "Count lines that are wrong, and leave them out");
   add_columns_option(*command, o->columns);

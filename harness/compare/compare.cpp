@@ -450,15 +450,14 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     if (r.vague) continue;
     ++out.averaged;
     log_sum += std::log(*r.ratio);
-    auto it = std::find_if(out.sweeps.begin(), out.sweeps.end(),
-                           [&](const SweepMean& s) { return s.sweep == r.sweep; });
+    auto it = std::ranges::find_if(out.sweeps, [&](const SweepMean& s) { return s.sweep == r.sweep; });
     if (it == out.sweeps.end()) it = out.sweeps.insert(it, SweepMean{r.sweep});
     ++it->compared;
     it->geomean *= std::exp((std::log(*r.ratio) - std::log(it->geomean)) / static_cast<double>(it->compared));
   }
   if (out.averaged > 0) out.geomean = std::exp(log_sum / static_cast<double>(out.averaged));
   out.tokens = token_changes(base, out.rows);
-  std::stable_sort(out.rows.begin(), out.rows.end(), [](const CompareRow& a, const CompareRow& b) {
+  std::ranges::stable_sort(out.rows, [](const CompareRow& a, const CompareRow& b) {
     if (severity(a.change) != severity(b.change)) return severity(a.change) < severity(b.change);
     return a.ratio.value_or(0) > b.ratio.value_or(0);
   });

@@ -75,7 +75,7 @@ std::vector<OpenRow> open_rows(const CompareResult& result, const ResultSet& fre
     if (!row.ratio) continue;
     if (row.change == Change::kInconclusive) open.push_back({&row});
     if (row.change != Change::kSlower && row.change != Change::kFaster) continue;
-    const bool one_run = std::any_of(fresh.results.begin(), fresh.results.end(), [&](const Record& r) {
+    const bool one_run = std::ranges::any_of(fresh.results, [&](const Record& r) {
       return r.item.id == row.id && r.kernel == row.new_kernel && (!r.time || r.time->runs < 2);
     });
     if (one_run) open.push_back({&row, true});
@@ -207,7 +207,7 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
 }
 
 std::string hidden_text(const CompareResult& result, const DeviceInfo& device, int cores) {
-  const auto hidden = std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& row) {
+  const auto hidden = std::ranges::count_if(result.rows, [](const CompareRow& row) {
     return row.change == Change::kInconclusive && row.doubt == Doubt::kMachine;
   });
   if (hidden == 0) return "";
@@ -219,8 +219,7 @@ std::string hidden_text(const CompareResult& result, const DeviceInfo& device, i
 }
 
 int64_t count_right(const ResultSet& set) {
-  return std::count_if(set.results.begin(), set.results.end(),
-                       [](const Record& r) { return r.status == Status::kPass; });
+  return std::ranges::count_if(set.results, [](const Record& r) { return r.status == Status::kPass; });
 }
 
 int gate_exit_code(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,

@@ -26,7 +26,7 @@ void set_median(TimeResult& t) {
 
 void pool_runs(ResultSet& set, const ResultSet& more) {
   for (const Record& m : more.results) {
-    const auto it = std::find_if(set.results.begin(), set.results.end(), [&](const Record& r) {
+    const auto it = std::ranges::find_if(set.results, [&](const Record& r) {
       return r.item.id == m.item.id && r.kernel == m.kernel && r.device == m.device;
     });
     if (it == set.results.end()) {

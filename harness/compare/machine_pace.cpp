@@ -36,7 +36,7 @@ std::optional<Probe> probe_of(const std::vector<RunTimes>& runs, double RunTimes
     if (!(r.*field > 0)) return std::nullopt;
     us.push_back(r.*field);
   }
-  std::sort(us.begin(), us.end());
+  std::ranges::sort(us);
   const std::size_t outer = us.size() / 4, end = us.size() - outer;
   double sum = 0;
   for (std::size_t i = outer; i < end; ++i) sum += std::log(us[i]);
@@ -110,7 +110,7 @@ std::string contradicts_clock(const Record& base, const Record& fresh, const Clo
 LikeRuns keep_like_runs(Record& base, Record& fresh) {
   const std::vector<RunTimes> b = runs_of(base), f = runs_of(fresh);
   const auto tells = [](const RunTimes& r) { return r.handover_us > 0; };
-  if (!std::all_of(b.begin(), b.end(), tells) || !std::all_of(f.begin(), f.end(), tells)) {
+  if (!std::ranges::all_of(b, tells) || !std::ranges::all_of(f, tells)) {
     return LikeRuns::kUnknown;
   }
   std::vector<double> us;
@@ -120,7 +120,7 @@ LikeRuns keep_like_runs(Record& base, Record& fresh) {
   const auto alike = [now = *middle](const RunTimes& r) {
     return r.handover_us < now * kSameHandover && r.handover_us > now / kSameHandover;
   };
-  if (std::count_if(b.begin(), b.end(), alike) < std::min<std::ptrdiff_t>(3, std::ssize(b))) {
+  if (std::ranges::count_if(b, alike) < std::min<std::ptrdiff_t>(3, std::ssize(b))) {
     return LikeRuns::kNone;
   }
   for (Record* side : {&base, &fresh}) {

@@ -4,7 +4,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "harness/compare/ratio.h"
 #include "harness/results/load.h"

@@ -30,12 +30,12 @@ class Resampler {
  public:
   Resampler(std::span<const double> samples, uint32_t side, uint64_t seed)
       : sorted_(samples.begin(), samples.end()), counts_(samples.size()), side_(side), seed_(seed) {
-    std::sort(sorted_.begin(), sorted_.end());
+    std::ranges::sort(sorted_);
   }
 
   double midmean(uint32_t resample) {
     const std::size_t n = sorted_.size();
-    std::fill(counts_.begin(), counts_.end(), 0u);
+    std::ranges::fill(counts_, 0u);
     for (std::size_t i = 0; i < n; i += 4) {
       const Philox4 r = philox4x32(static_cast<uint32_t>(i / 4), resample, side_, 0, seed_);
       for (std::size_t k = 0; k < 4 && i + k < n; ++k) ++counts_[(uint64_t{r.x[k]} * n) >> 32];
@@ -88,7 +88,7 @@ RatioTest bootstrap_ratio(std::span<const double> base, std::span<const double> 
     sum += log_excess;
     squares += log_excess * log_excess;
   }
-  std::sort(ratios.begin(), ratios.end());
+  std::ranges::sort(ratios);
   const auto tail = static_cast<std::size_t>(std::floor(kAlpha / 2 * resamples));
   t.lo = ratios[tail];
   t.hi = ratios[ratios.size() - 1 - tail];
@@ -192,7 +192,7 @@ void widen_by_noise(RatioTest& test, const RunNoise& noise, int base_runs, int f
 std::vector<bool> benjamini_hochberg(std::span<const double> p, double q) {
   std::vector<std::size_t> order(p.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] < p[b]; });
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return p[a] < p[b]; });
   std::size_t rejected = 0;  // the largest rank k with p(k) <= q k / m
   for (std::size_t k = 1; k <= p.size(); ++k) {
     if (p[order[k - 1]] <= q * static_cast<double>(k) / static_cast<double>(p.size())) rejected = k;
@@ -209,7 +209,7 @@ uint64_t name_seed(std::string_view name) {
 }
 
 double midmean(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   return middle_half(values, values.size(), [](std::size_t) { return 1; });
 }
 

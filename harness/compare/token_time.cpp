@@ -48,7 +48,7 @@ std::vector<Drawn> strata_of(const std::vector<const StepTime*>& steps, std::str
     d.sample.push_back(i);
     untimed += !steps[i]->us;
   }
-  const bool short_stratum = std::any_of(by_number.begin(), by_number.end(), [](const auto& d) {
+  const bool short_stratum = std::ranges::any_of(by_number, [](const auto& d) {
     return static_cast<int64_t>(d.second.sample.size()) < std::min<int64_t>(2, d.second.steps);
   });
   if (untimed > 0) {
@@ -130,7 +130,7 @@ using Groups = std::vector<std::vector<const StepTime*>>;
 Groups groups_of(std::span<const StepTime> steps) {
   Groups groups;
   for (const StepTime& s : steps) {
-    auto g = std::find_if(groups.begin(), groups.end(), [&](const auto& x) {
+    auto g = std::ranges::find_if(groups, [&](const auto& x) {
       const StepTime& first = *x.front();
       return first.group == s.group && first.kernel == s.kernel && first.device == s.device;
     });
@@ -143,9 +143,9 @@ Groups groups_of(std::span<const StepTime> steps) {
 TokenTime token_time(const std::vector<const StepTime*>& steps) {
   const StepTime& first = *steps.front();
   TokenTime t{first.group, first.kernel, first.device, 0, first.step.steps, {}, {}, {}, ""};
-  t.timed = std::count_if(steps.begin(), steps.end(), [](const StepTime* s) { return s->us.has_value(); });
-  t.vague = std::count_if(steps.begin(), steps.end(), [](const StepTime* s) { return s->vague; });
-  t.busy = std::count_if(steps.begin(), steps.end(), [](const StepTime* s) { return s->busy; });
+  t.timed = std::ranges::count_if(steps, [](const StepTime* s) { return s->us.has_value(); });
+  t.vague = std::ranges::count_if(steps, [](const StepTime* s) { return s->vague; });
+  t.busy = std::ranges::count_if(steps, [](const StepTime* s) { return s->busy; });
   const std::vector<Drawn> strata = strata_of(steps, t.why);
   const auto tokens = static_cast<double>(first.step.output_tokens);
   if (t.why.empty() && !(tokens > 0)) t.why = "the replay generates no token";

@@ -56,8 +56,7 @@ std::string without_advice(const std::string& note) { return note.substr(0, note
 /// Whether equal runs differ so much that rounds hardly help: other work on the machine does that.
 bool disturbed(const std::vector<const CompareRow*>& rows) {
   constexpr double kMuch = 0.3;
-  return std::all_of(rows.begin(), rows.end(),
-                     [](const CompareRow* r) { return r->evidence->noise.sigma > kMuch; });
+  return std::ranges::all_of(rows, [](const CompareRow* r) { return r->evidence->noise.sigma > kMuch; });
 }
 
 std::string reason_text(Reason reason, const std::vector<const CompareRow*>& rows) {
@@ -131,7 +130,7 @@ std::vector<std::string> why_undecided(const std::vector<OpenRow>& rows) {
   std::vector<std::pair<Reason, std::vector<const CompareRow*>>> groups;
   for (const OpenRow& open : rows) {
     const Reason reason = reason_of(open);
-    auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == reason; });
+    auto it = std::ranges::find_if(groups, [&](const auto& g) { return g.first == reason; });
     if (it == groups.end()) it = groups.insert(it, {reason, {}});
     it->second.push_back(open.row);
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "harness/config/batch_product.h"
 #include "harness/config/length_value.h"
@@ -51,10 +50,9 @@ void put_in_order(const Field& field, uint64_t seed, std::vector<SeqLen>& seqs) 
     return std::pair(a.k, a.q) < std::pair(b.k, b.q);
   };
   if (order == "ascending") {
-    std::stable_sort(seqs.begin(), seqs.end(), shorter);
+    std::ranges::stable_sort(seqs, shorter);
   } else if (order == "descending") {
-    std::stable_sort(seqs.begin(), seqs.end(),
-                     [&](const SeqLen& a, const SeqLen& b) { return shorter(b, a); });
+    std::ranges::stable_sort(seqs, [&](const SeqLen& a, const SeqLen& b) { return shorter(b, a); });
   } else if (order == "shuffled") {
     LengthDistribution place;
     place.shape = LengthDistribution::Shape::kUniform;
@@ -80,7 +78,7 @@ std::vector<SeqLen> read_mapping(const Field& field, uint64_t file_seed) {
   for (const Field& e : entries) {
     const std::vector<std::string> allowed = {"lengths", "q",     "s",     "context",
                                               "count",   "total", "order", "seed"};
-    if (std::find(allowed.begin(), allowed.end(), e.key) == allowed.end())
+    if (std::ranges::find(allowed, e.key) == allowed.end())
       fail_unknown_key(e, "'batch'", allowed, e.node.IsNull() ? list_hint(entries) : "");
   }
   const auto entry = [&](const char* key) { return find_entry(entries, key); };

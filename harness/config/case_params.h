@@ -76,93 +76,47 @@ enum class BadLaunch {
   kBlockTable,
   kPointer
 };
-inline constexpr BadLaunch kBadLaunches[] = {
-    BadLaunch::kNone,      BadLaunch::kFeature,    BadLaunch::kDType,
-    BadLaunch::kHeadDim,   BadLaunch::kHeads,      BadLaunch::kBlockSize,
-    BadLaunch::kNumSplits, BadLaunch::kBlockTable, BadLaunch::kPointer};
 
-constexpr const char* empty_lse_name(EmptyLse e) {
-  constexpr const char* names[] = {"minus_inf", "plus_inf", "both"};
-  return names[static_cast<int>(e)];
-}
-constexpr const char* bad_launch_name(BadLaunch b) {
-  constexpr const char* names[] = {"none",       "feature",    "dtype",       "head_dim", "heads",
-                                   "block_size", "num_splits", "block_table", "pointer"};
-  return names[static_cast<int>(b)];
-}
+inline constexpr const char* kEmptyLseNames[] = {"minus_inf", "plus_inf", "both"};
+inline constexpr const char* kBadLaunchNames[] = {
+    "none", "feature", "dtype", "head_dim", "heads", "block_size", "num_splits", "block_table", "pointer"};
+constexpr const char* bad_launch_name(BadLaunch b) { return kBadLaunchNames[static_cast<int>(b)]; }
 /// What shares a descale, or a scale that kv_append is given. kUsual: attention in e4m3, a sequence's KV head;
 /// in int8, a row of q or K, a channel of V; kv_append, a KV head in e4m3, a channel of it in int8.
 enum class DescalesPer { kUsual, kHead, kTensor, kChannel };
 
-constexpr const char* kv_name(KvSource kv) {
-  constexpr const char* names[] = {"packed", "paged", "contiguous"};
-  return names[static_cast<int>(kv)];
-}
-constexpr const char* kv_layout_name(KvLayout l) { return l == KvLayout::kNhd ? "nhd" : "hnd"; }
-constexpr const char* kv_dtype_name(KvDType t) {
-  constexpr const char* names[] = {"same", "e4m3", "int8", "int8_k", "e5m2", "nvfp4", "fp8_ds_mla"};
-  return names[static_cast<int>(t)];
-}
-constexpr const char* scales_name(Scales s) {
-  constexpr const char* names[] = {"given", "per_token", "per_token_k"};
-  return names[static_cast<int>(s)];
-}
-constexpr const char* descales_per_name(DescalesPer d) {
-  constexpr const char* names[] = {"usual", "per_head", "per_tensor", "per_channel"};
-  return names[static_cast<int>(d)];
-}
-constexpr const char* page_layout_name(PageLayout l) {
-  constexpr const char* names[] = {"contiguous", "shuffled", "shared_prefix",
-                                   "lifo_aged",  "served",   "repeated"};
-  return names[static_cast<int>(l)];
-}
-constexpr const char* alibi_name(Alibi a) {
-  constexpr const char* names[] = {"none", "per_head", "per_sequence"};
-  return names[static_cast<int>(a)];
-}
+inline constexpr const char* kKvNames[] = {"packed", "paged", "contiguous"};
+constexpr const char* kv_name(KvSource kv) { return kKvNames[static_cast<int>(kv)]; }
+inline constexpr const char* kKvLayoutNames[] = {"nhd", "hnd"};
+constexpr const char* kv_layout_name(KvLayout l) { return kKvLayoutNames[static_cast<int>(l)]; }
+inline constexpr const char* kKvDtypeNames[] = {"same", "e4m3",  "int8",      "int8_k",
+                                                "e5m2", "nvfp4", "fp8_ds_mla"};
+constexpr const char* kv_dtype_name(KvDType t) { return kKvDtypeNames[static_cast<int>(t)]; }
+inline constexpr const char* kScalesNames[] = {"given", "per_token", "per_token_k"};
+constexpr const char* scales_name(Scales s) { return kScalesNames[static_cast<int>(s)]; }
+inline constexpr const char* kDescalesPerNames[] = {"usual", "per_head", "per_tensor", "per_channel"};
+constexpr const char* descales_per_name(DescalesPer d) { return kDescalesPerNames[static_cast<int>(d)]; }
+inline constexpr const char* kPageLayoutNames[] = {"contiguous", "shuffled", "shared_prefix",
+                                                   "lifo_aged",  "served",   "repeated"};
+constexpr const char* page_layout_name(PageLayout l) { return kPageLayoutNames[static_cast<int>(l)]; }
+inline constexpr const char* kAlibiNames[] = {"none", "per_head", "per_sequence"};
+inline constexpr const char* kExpiredNames[] = {"kept", "nan", "freed"};
+constexpr const char* expired_name(Expired e) { return kExpiredNames[static_cast<int>(e)]; }
 
-constexpr const char* expired_name(Expired e) {
-  constexpr const char* names[] = {"kept", "nan", "freed"};
-  return names[static_cast<int>(e)];
-}
-
-constexpr const char* custom_mask_name(CustomMask m) {
-  constexpr const char* names[] = {"none", "random", "tree", "items", "blocks"};
-  return names[static_cast<int>(m)];
-}
-constexpr const char* topk_length_name(TopkLength t) {
-  constexpr const char* names[] = {"full", "drawn", "zero"};
-  return names[static_cast<int>(t)];
-}
-constexpr const char* query_out_name(QueryOut q) {
-  constexpr const char* names[] = {"none", "same", "e4m3"};
-  return names[static_cast<int>(q)];
-}
-
-constexpr const char* move_name(Move m) { return m == Move::kBlocks ? "blocks" : "gather"; }
-constexpr const char* starts_name(Starts s) {
-  constexpr const char* names[] = {"none", "blocks", "any"};
-  return names[static_cast<int>(s)];
-}
-
-constexpr const char* path_name(Path p) {
-  constexpr const char* names[] = {"one_call", "cascade", "split_decode", "dcp"};
-  return names[static_cast<int>(p)];
-}
-
-constexpr const char* combine_name(Combine c) {
-  constexpr const char* names[] = {"one_device", "all_gather", "all_to_all", "fused"};
-  return names[static_cast<int>(c)];
-}
-
-constexpr const char* rotary_name(Rotary r) {
-  constexpr const char* names[] = {"none", "neox", "interleaved"};
-  return names[static_cast<int>(r)];
-}
-constexpr const char* rotary_q_name(RotaryQ r) {
-  constexpr const char* names[] = {"diagonal", "from_cache_seqlens", "at_cache_seqlens"};
-  return names[static_cast<int>(r)];
-}
+inline constexpr const char* kCustomMaskNames[] = {"none", "random", "tree", "items", "blocks"};
+inline constexpr const char* kTopkLengthNames[] = {"full", "drawn", "zero"};
+inline constexpr const char* kQueryOutNames[] = {"none", "same", "e4m3"};
+inline constexpr const char* kMoveNames[] = {"blocks", "gather"};
+constexpr const char* move_name(Move m) { return kMoveNames[static_cast<int>(m)]; }
+inline constexpr const char* kStartsNames[] = {"none", "blocks", "any"};
+inline constexpr const char* kPathNames[] = {"one_call", "cascade", "split_decode", "dcp"};
+constexpr const char* path_name(Path p) { return kPathNames[static_cast<int>(p)]; }
+inline constexpr const char* kCombineNames[] = {"one_device", "all_gather", "all_to_all", "fused"};
+constexpr const char* combine_name(Combine c) { return kCombineNames[static_cast<int>(c)]; }
+inline constexpr const char* kRotaryNames[] = {"none", "neox", "interleaved"};
+constexpr const char* rotary_name(Rotary r) { return kRotaryNames[static_cast<int>(r)]; }
+inline constexpr const char* kRotaryQNames[] = {"diagonal", "from_cache_seqlens", "at_cache_seqlens"};
+constexpr const char* rotary_q_name(RotaryQ r) { return kRotaryQNames[static_cast<int>(r)]; }
 
 /// Query and key length of one sequence, in tokens.
 struct SeqLen {

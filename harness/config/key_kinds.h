@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,13 +19,14 @@ inline constexpr int32_t kMaxHeadDim = 576;
 inline constexpr int32_t kMaxHeadDimV = 512;
 inline constexpr int32_t kMaxRotaryDim = 256;
 
-/// Starts a row for one field: sets name, doc and reset, and leaves the rest to the caller.
+/// Starts a row for one field: sets name, doc, reset and is_default, and leaves the rest to the caller.
 template <class T>
 SweepKey field_key(std::string name, std::string doc, T CaseParams::*member) {
   SweepKey key;
   key.name = std::move(name);
   key.doc = std::move(doc);
   key.reset = [member, value = CaseParams{}.*member](CaseParams& p) { p.*member = value; };
+  key.is_default = [member, value = CaseParams{}.*member](SweepKey::Params p) { return p.*member == value; };
   return key;
 }
 
@@ -56,16 +58,18 @@ SweepKey word_key(std::string name, std::string doc, T CaseParams::*member,
   return key;
 }
 
+/// A key whose words are those of the enumeration's first values.
+template <class T>
+SweepKey word_key(std::string name, std::string doc, T CaseParams::*member,
+                  std::span<const char* const> names) {
+  std::vector<std::pair<std::string, T>> words;
+  for (const char* word : names) words.emplace_back(word, static_cast<T>(words.size()));
+  return word_key(std::move(name), std::move(doc), member, std::move(words));
+}
+
 /// Pairs each of `values` with its word, which the enumeration's name function gives.
 template <class T>
 std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), std::initializer_list<T> values) {
-  std::vector<std::pair<std::string, T>> words;
-  for (const T value : values) words.emplace_back(name(value), value);
-  return words;
-}
-
-template <class T>
-std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), const std::vector<T>& values) {
   std::vector<std::pair<std::string, T>> words;
   for (const T value : values) words.emplace_back(name(value), value);
   return words;

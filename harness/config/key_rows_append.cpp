@@ -11,7 +11,7 @@ namespace {
 /// Whether the rotary position of some query is not its position on the diagonal. Positions are linear in the
 /// query, so the first and the last query tell.
 bool turns_off_diagonal(P p) {
-  return turns(p) && std::any_of(p.seqs.begin(), p.seqs.end(), [&](const SeqLen& s) {
+  return turns(p) && std::ranges::any_of(p.seqs, [&](const SeqLen& s) {
            return s.q > 0 &&
                   (p.rotary_position(s, 0) != s.k - s.q || p.rotary_position(s, s.q - 1) != s.k - 1);
          });
@@ -53,7 +53,7 @@ Rows append_keys() {
           "rotary embedding; pairs are the two halves of the channels, or neighbours. `kv_append`, "
           "`append`: rotates new keys by their position, and queries. `rotary_cached`: rotates all keys and "
           "queries",
-          &C::rotary, words_of(rotary_name, {Rotary::kNone, Rotary::kNeox, Rotary::kInterleaved}))
+          &C::rotary, kRotaryNames)
           .when(may_turn)
           .labelled([](P p) { return turns(p) ? fmt::format("/{}", rotary_name(p.rotary)) : ""; })
           .needing(feature(kRotary, turns)),
@@ -71,19 +71,15 @@ Rows append_keys() {
                "rounds it to its type (FlashInfer's `pos_encoding_mode`)",
                &C::rotary_cached)
           .when([](P p) { return is_attention(p) && turns(p); })
-          .labelled(label("-cached", [](P p) { return p.rotary_cached; }))
-          .needing(feature(kRotaryCached, [](P p) { return p.rotary_cached; })),
-      word_key(
-          "rotary_q",
-          "`rotary` of `attention`: the position of query i is i + len_k - len_q; cache_seqlens + i; or "
-          "cache_seqlens for all. cache_seqlens is len_k without the new tokens. "
-          "`flash_attn_with_kvcache` does the second under a mask or window, the third without",
-          &C::rotary_q,
-          words_of(rotary_q_name, {RotaryQ::kDiagonal, RotaryQ::kFromCacheSeqlens, RotaryQ::kAtCacheSeqlens}))
+          .labelled("-cached")
+          .needing(kRotaryCached),
+      word_key("rotary_q",
+               "`rotary` of `attention`: the position of query i is i + len_k - len_q; cache_seqlens + i; or "
+               "cache_seqlens for all. cache_seqlens is len_k without the new tokens. "
+               "`flash_attn_with_kvcache` does the second under a mask or window, the third without",
+               &C::rotary_q, kRotaryQNames)
           .when([](P p) { return is_attention(p) && turns(p); })
-          .labelled([](P p) {
-            return p.rotary_q == RotaryQ::kDiagonal ? "" : fmt::format("-{}", rotary_q_name(p.rotary_q));
-          })
+          .labelled("-")
           .needing(feature(kRotaryQ, turns_off_diagonal)),
   };
 }

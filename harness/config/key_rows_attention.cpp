@@ -43,25 +43,18 @@ Rows mask_keys() {
                  "diagonal; 0: none",
                  &C::attention_chunk, 0, kMaxSeqLen)
           .when(is_attention)
-          .labelled(
-              [](P p) { return p.attention_chunk > 0 ? fmt::format("/chunk{}", p.attention_chunk) : ""; })
-          .needing(feature(kAttentionChunk, [](P p) { return p.attention_chunk > 0; })),
+          .labelled("/chunk")
+          .needing(kAttentionChunk),
       word_key(
           "custom_mask",
           "one bit per query and key, on top of the other masks, packed as in FlashInfer. `random`: half of "
           "the bits; `tree`: the last keys are a tree of draft tokens, each sees its ancestors and all "
           "older keys; `items`: several items behind a prefix, each sees the prefix and itself; `blocks`: "
           "blocks of 16 queries and 32 keys",
-          &C::custom_mask,
-          words_of(custom_mask_name, {CustomMask::kNone, CustomMask::kRandom, CustomMask::kTree,
-                                      CustomMask::kItems, CustomMask::kBlocks}))
+          &C::custom_mask, kCustomMaskNames)
           .when(is_attention)
-          .labelled([](P p) {
-            return p.custom_mask == CustomMask::kNone
-                       ? ""
-                       : fmt::format("/mask-{}", custom_mask_name(p.custom_mask));
-          })
-          .needing(feature(kCustomMask, [](P p) { return p.custom_mask != CustomMask::kNone; })),
+          .labelled("/mask-")
+          .needing(kCustomMask),
       tokens_key(
           "topk",
           "sparse attention, packed or paged: length of the list of visible keys that each query and KV "
@@ -69,32 +62,26 @@ Rows mask_keys() {
           "between; rows on no list hold NaN",
           &C::topk, 0, kMaxTopk)
           .when(is_attention)
-          .labelled([](P p) { return p.topk > 0 ? fmt::format("/topk{}", p.topk) : ""; })
-          .needing(feature(kTopkIndices, [](P p) { return p.topk > 0; })),
+          .labelled("/topk")
+          .needing(kTopkIndices),
       word_key(
           "topk_length",
           "`topk`: number of valid entries of each list. `drawn`: 0 to `topk`, drawn per query; the entries "
           "behind are junk",
-          &C::topk_length,
-          words_of(topk_length_name, {TopkLength::kFull, TopkLength::kDrawn, TopkLength::kZero}))
+          &C::topk_length, kTopkLengthNames)
           .when([](P p) { return is_attention(p) && p.topk > 0; })
-          .labelled([](P p) {
-            return p.topk_length == TopkLength::kFull ? ""
-                                                      : fmt::format("-{}", topk_length_name(p.topk_length));
-          }),
+          .labelled("-"),
       word_key(
           "expired",
           "contents of rows whose keys no query's window or chunk reaches any more, except new tokens. "
           "`kept`: values. `nan`: NaN. `freed`, paged only: NaN, and table entries of blocks with only such "
           "rows point nowhere. Requires a `window` with a left side, or `attention_chunk`",
-          &C::expired, words_of(expired_name, {Expired::kKept, Expired::kNan, Expired::kFreed}))
+          &C::expired, kExpiredNames)
           .when(is_attention)
           .unified([](C& p) {  // the invariant packed_paged relaunches a paged case without blocks
             if (p.expired == Expired::kFreed && !is_paged(p)) p.expired = Expired::kNan;
           })
-          .labelled([](P p) {
-            return p.expired == Expired::kKept ? "" : fmt::format("/expired-{}", expired_name(p.expired));
-          }),
+          .labelled("/expired-"),
   };
 }
 
@@ -105,40 +92,38 @@ Rows score_keys() {
                  [](double x) { return x == 0.0 || is_positive_float(x); },
                  "a number from 0 (no cap) up that a float can hold", {{"type", "number"}, {"minimum", 0}})
           .when(attends)
-          .labelled([](P p) { return p.softcap > 0 ? fmt::format("/softcap{}", p.softcap) : ""; })
-          .needing(feature(kSoftcap, [](P p) { return p.softcap > 0; })),
+          .labelled("/softcap")
+          .needing(kSoftcap),
       word_key("alibi",
                "linear bias, after the softcap: score - slope * distance from the diagonal; slopes per query "
                "head, or per sequence and query head",
-               &C::alibi, words_of(alibi_name, {Alibi::kNone, Alibi::kPerHead, Alibi::kPerSequence}))
+               &C::alibi, kAlibiNames)
           .when(attends)
-          .labelled([](P p) {
-            return p.alibi == Alibi::kNone ? "" : fmt::format("/alibi-{}", alibi_name(p.alibi));
-          })
-          .needing(feature(kAlibi, [](P p) { return p.alibi != Alibi::kNone; })),
+          .labelled("/alibi-")
+          .needing(kAlibi),
       bool_key("alibi_sqrt", "ALiBi by the square root of the distance", &C::alibi_sqrt)
           .when([](P p) { return attends(p) && p.alibi != Alibi::kNone; })
-          .labelled(label("-sqrt", [](P p) { return p.alibi_sqrt; })),
+          .labelled("-sqrt"),
       bool_key("sinks", "one logit per query head, added to the softmax denominator without a value",
                &C::sinks)
           .when(attends)
-          .labelled(label("/sinks", [](P p) { return p.sinks; }))
-          .needing(feature(kSinks, [](P p) { return p.sinks; })),
+          .labelled("/sinks")
+          .needing(kSinks),
       bool_key(
           "qv",
           "a second query of `head_dim_v` channels: a score is (q.k + qv.v) * softmax_scale, whose default is "
           "then 1/sqrt(head_dim + head_dim_v). MLA in FlashAttention 3: `head_dim: 64, head_dim_v: 512`",
           &C::qv)
           .when(is_attention)
-          .labelled(label("/qv", [](P p) { return p.qv; }))
-          .needing(feature(kQv, [](P p) { return p.qv; })),
+          .labelled("/qv")
+          .needing(kQv),
       integer_key("num_splits",
                   "number of parts that the keys are split into, whose states are merged; may exceed the "
                   "number of keys; 0: the kernel chooses",
                   &C::num_splits, 0, 1024)
           .when(is_attention)
-          .labelled([](P p) { return p.num_splits > 0 ? fmt::format("/splits{}", p.num_splits) : ""; })
-          .needing(feature(kSplitKv, [](P p) { return p.num_splits > 0; })),
+          .labelled("/splits")
+          .needing(kSplitKv),
   };
 }
 
@@ -152,8 +137,8 @@ Rows call_keys() {
                "before dropout",
                &C::probs)
           .when(is_attention)
-          .labelled(label("/probs", [](P p) { return p.probs; }))
-          .needing(feature(kProbs, [](P p) { return p.probs; })),
+          .labelled("/probs")
+          .needing(kProbs),
       number_key("dropout", "share of the weights that a counter-based mask drops; its seed is the case's",
                  &C::dropout,
                  // Kernels take a float: the value must stay above 0 and below 1 when it is rounded to one.
@@ -161,14 +146,12 @@ Rows call_keys() {
                  "a number from 0 (none) up to, not including, 1",
                  {{"type", "number"}, {"minimum", 0}, {"exclusiveMaximum", 1}})
           .when(attends)
-          .labelled([](P p) { return p.dropout > 0 ? fmt::format("/dropout{}", p.dropout) : ""; })
-          .needing(feature(kDropout, [](P p) { return p.dropout > 0; })),
+          .labelled("/dropout")
+          .needing(kDropout),
       word_key("path", "one launch, or [a plan of several](README.md#paths) that must give the same result",
-               &C::path,
-               words_of(path_name, {Path::kOneCall, Path::kCascade, Path::kSplitDecode, Path::kDcp}))
+               &C::path, kPathNames)
           .when(is_attention)
-          .labelled(
-              [](P p) { return p.path == Path::kOneCall ? "" : fmt::format("/{}", path_name(p.path)); }),
+          .labelled("/"),
       tokens_key("decode_threshold", "`split_decode`: maximum number of queries of a decode",
                  &C::decode_threshold, 1, 1024)
           .when([](P p) { return is_attention(p) && p.path == Path::kSplitDecode; })
@@ -192,14 +175,9 @@ Rows call_keys() {
                "`dcp`: where the ranks are, and how their partial states are combined. `one_device`: "
                "launches on one device. The others put rank r on GPU r, and "
                "[combine](README.md#ranks-on-several-gpus) over NCCL or by peer access",
-               &C::dcp_combine,
-               words_of(combine_name,
-                        {Combine::kOneDevice, Combine::kAllGather, Combine::kAllToAll, Combine::kFused}))
+               &C::dcp_combine, kCombineNames)
           .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
-          .labelled([](P p) {
-            return p.dcp_combine == Combine::kOneDevice ? ""
-                                                        : fmt::format("-{}", combine_name(p.dcp_combine));
-          }),
+          .labelled("-"),
   };
 }
 

@@ -53,7 +53,7 @@ Rows memory_keys() {
           "layout of keys and values: packed by `cu_seqlens_k`; blocks found through `block_table`; or a "
           "cache with one row per sequence. `kv_append` and `kv_move` are always paged, "
           "`attention_backward` always packed",
-          &C::kv, words_of(kv_name, {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous}))
+          &C::kv, kKvNames)
           .when(has_kv)
           .unified([](C& p) {
             if (is_append(p) || is_move(p)) p.kv = KvSource::kPaged;
@@ -71,7 +71,7 @@ Rows memory_keys() {
           .labelled([](P p) { return fmt::format("{}", p.block_size); })
           .always_written(),
       word_key("kv_layout", "order in a block: (token, head, channel) or (head, token, channel)",
-               &C::kv_layout, words_of(kv_layout_name, {KvLayout::kNhd, KvLayout::kHnd}))
+               &C::kv_layout, kKvLayoutNames)
           .when(is_paged)
           .labelled([](P p) { return fmt::format("-{}", kv_layout_name(p.kv_layout)); })
           .needing(feature(kHnd, [](P p) { return is_paged(p) && p.kv_layout == KvLayout::kHnd; }))
@@ -83,10 +83,7 @@ Rows memory_keys() {
           "free list leaves them after many requests. `repeated` (not `kv_append`): each block is drawn "
           "anew, so a block may serve several places and sequences. `served`: the block tables of a "
           "replayed server, with shared prefixes; default of `batch: {serving: ...}`, and only legal there",
-          &C::page_layout,
-          words_of(page_layout_name,
-                   {PageLayout::kContiguous, PageLayout::kShuffled, PageLayout::kSharedPrefix,
-                    PageLayout::kLifoAged, PageLayout::kServed, PageLayout::kRepeated}))
+          &C::page_layout, kPageLayoutNames)
           .when(is_paged)
           .labelled([](P p) {
             if (p.blocks && p.page_layout != PageLayout::kRepeated)
@@ -112,14 +109,14 @@ Rows memory_keys() {
           "unless `page_layout` is contiguous",
           &C::pool_blocks, 0, 1 << 24)
           .when(is_paged)
-          .labelled([](P p) { return p.pool_blocks > 0 ? fmt::format("-pool{}", p.pool_blocks) : ""; }),
+          .labelled("-pool"),
       tokens_key(
           "leftpad",
           "paged, contiguous: maximum number of unused rows before a sequence's first key (`cache_leftpad`, "
           "drawn for each sequence)",
           &C::leftpad, 0, 1024)
           .when([](P p) { return is_attention(p) && p.kv != KvSource::kPacked; })
-          .labelled([](P p) { return p.leftpad > 0 ? fmt::format("-leftpad{}", p.leftpad) : ""; })
+          .labelled("-leftpad")
           .needing(feature(kPagedLeftpad, [](P p) { return is_paged(p) && p.leftpad > 0; })),
       word_key<bool>("cache_batch_idx", "contiguous: the cache row of each sequence, in order or shuffled",
                      &C::shuffled_cache, {{"identity", false}, {"shuffled", true}})
@@ -132,33 +129,32 @@ Rows memory_keys() {
           &C::shuffled_table, {{"sequence", false}, {"shuffled", true}})
           .when([](P p) { return is_attention(p) && is_paged(p); })
           .labelled(label("-rows_shuffled", [](P p) { return p.shuffled_table; }))
-          .needing(feature(kPagedBatchIdx, [](P p) { return p.shuffled_table; })),
+          .needing(kPagedBatchIdx),
       tokens_key("gap_tokens",
                  "packed: unused rows after each sequence's keys, so that `seqused_k` is shorter than "
                  "`cu_seqlens_k` says",
                  &C::gap_tokens, 0, 1024)
           .when(is_packed)
-          .labelled([](P p) { return p.gap_tokens > 0 ? fmt::format("-gap{}", p.gap_tokens) : ""; })
-          .needing(feature(kPartialKv, [](P p) { return p.gap_tokens > 0; })),
+          .labelled("-gap")
+          .needing(kPartialKv),
       tokens_key("gap_queries",
                  "unused rows after each sequence's queries, so that `seqused_q` is shorter than "
                  "`cu_seqlens_q` says: that many after the first sequence, and a random number up to that "
                  "after each other one",
                  &C::gap_queries, 0, 1024)
           .when(is_attention)
-          .labelled([](P p) { return p.gap_queries > 0 ? fmt::format("-gapq{}", p.gap_queries) : ""; })
-          .needing(feature(kSequsedQ, [](P p) { return p.gap_queries > 0; })),
+          .labelled("-gapq")
+          .needing(kSequsedQ),
   };
 }
 
 /// What shares a descale, and the type of O.
 Rows descale_keys() {
-  using enum DescalesPer;
   return {
       word_key("q_descales",
                "granularity of the descales of e4m3 queries. `usual`: one per sequence and KV head; "
                "`per_head`: one per KV head for all sequences; `per_tensor`: a single one",
-               &C::q_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
+               &C::q_descales, std::span(kDescalesPerNames).first(3))
           .when([](P p) { return is_attention(p) && p.type_of_q() == DType::kE4m3; })
           .labelled([](P p) { return descales_label("q", p.q_descales); }),
       word_key(
@@ -166,25 +162,26 @@ Rows descale_keys() {
           "the same for e4m3 and e5m2 keys, and for scales given to `kv_append`. `usual`: attention, one "
           "per sequence and KV head; `kv_append`, one per KV head in e4m3 and e5m2, per (KV head, channel) "
           "in int8. Values that share a row with their keys share the descale",
-          &C::k_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
+          &C::k_descales, std::span(kDescalesPerNames).first(3))
           .when([](P p) { return has_descales(p, false); })
           .unified([](C& p) { unify_descales(p, false); })
           .labelled([](P p) { return descales_label("k", p.k_descales); }),
       word_key("v_descales",
                "the same for values; `per_channel`: one per (KV head, channel) for all sequences",
-               &C::v_descales, words_of(descales_per_name, {kUsual, kHead, kTensor, kChannel}))
+               &C::v_descales, kDescalesPerNames)
           .when([](P p) { return has_descales(p, true); })
           .unified([](C& p) { unify_descales(p, true); })
           .labelled([](P p) { return descales_label("v", p.v_descales); })
-          .needing(feature(kVChannelScales,
-                           [](P p) { return p.v_descales == kChannel && is_fp8(p.type_of_v()); })),
+          .needing(
+              feature(kVChannelScales,
+                      [](P p) { return p.v_descales == DescalesPer::kChannel && is_fp8(p.type_of_v()); })),
       word_key<bool>("out_dtype",
                      "type of O. `e4m3` (`attention`, `merge_states`): O is divided by a given scale and "
                      "stored, saturating at 448",
                      &C::e4m3_out, {{"same", false}, {"e4m3", true}})
           .when([](P p) { return is_attention(p) || is_merge(p); })
           .labelled(label("/out_e4m3", [](P p) { return p.e4m3_out; }))
-          .needing(feature(kE4m3Out, [](P p) { return p.e4m3_out; }))
+          .needing(kE4m3Out)
           .reported([](Json& j, P p) { j["out_dtype"] = dtype_name(p.type_of_out()); }),
   };
 }
@@ -193,7 +190,7 @@ Rows descale_keys() {
 Rows shape_keys() {
   return {
       word_key("dtype", "element type of queries, keys, values and outputs", &C::dtype,
-               words_of(dtype_name, {DType::kBf16, DType::kFp16, DType::kFp32}))
+               std::span(kDTypeNames).first(3))
           .labelled([](P p) { return fmt::format("/{}", dtype_name(p.dtype)); })
           .needing([](P p) { return feature_of(p.dtype); })
           .always_written(),
@@ -203,7 +200,7 @@ Rows shape_keys() {
           "int8: per (token, head)",
           &C::q_dtype, {{"same", std::nullopt}, {"e4m3", DType::kE4m3}, {"int8", DType::kInt8}})
           .when(is_attention)
-          .labelled([](P p) { return p.q_dtype ? fmt::format("-q_{}", dtype_name(*p.q_dtype)) : ""; })
+          .labelled("-q_")
           .needing([](P p) -> uint64_t {
             if (p.type_of_q() == DType::kE4m3) return kE4m3Q;
             return p.type_of_q() == DType::kInt8 ? kInt8Q : kNothing;
@@ -220,9 +217,7 @@ Rows shape_keys() {
           words_of(kv_dtype_name, {KvDType::kSame, KvDType::kE4m3, KvDType::kE5m2, KvDType::kInt8,
                                    KvDType::kInt8K, KvDType::kNvfp4, KvDType::kDsMla}))
           .when(is_served)
-          .labelled([](P p) {
-            return p.kv_dtype == KvDType::kSame ? "" : fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));
-          })
+          .labelled("-kv_")
           .needing(types_of_kv)
           .reported([](Json& j, P p) {
             j["kv_dtype"] = p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
@@ -232,13 +227,12 @@ Rows shape_keys() {
           "`kv_append` with a quantised `kv_dtype`. `given`: scales per KV head (e4m3, e5m2) or per (KV "
           "head, channel) (int8). `per_token`: computed per (token, head) and stored in a cache of their "
           "own. `per_token_k`: computed for K and given for V, as attention reads an int8 cache",
-          &C::scales, words_of(scales_name, {Scales::kGiven, Scales::kPerToken, Scales::kPerTokenK}))
+          &C::scales, kScalesNames)
           .when([](P p) { return p.quantises(false); })
           .unified([](C& p) {
             if (p.scales == Scales::kPerTokenK && !p.quantises(true)) p.scales = Scales::kPerToken;
           })
-          .labelled(
-              [](P p) { return p.scales == Scales::kGiven ? "" : fmt::format("-{}", scales_name(p.scales)); })
+          .labelled("-")
           .needing([](P p) {
             return (p.computes_scales(false) ? kKTokenScales : kNothing) |
                    (p.computes_scales(true) ? kVTokenScales : kNothing);
@@ -272,16 +266,16 @@ Rows shape_keys() {
           "head_dim: 576, head_dim_v: 512`. `kv_move` then moves a single tensor",
           &C::v_is_k_view)
           .when([](P p) { return is_attention(p) || is_move(p); })
-          .labelled(label("-v_is_k", [](P p) { return p.v_is_k_view; }))
-          .needing(feature(kVIsK, [](P p) { return p.v_is_k_view; })),
+          .labelled("-v_is_k")
+          .needing(kVIsK),
       bool_key(
           "one_row",
           "`kv_append`: a cache row holds the `head_dim_v` channels of a value, then the `head_dim` "
           "channels of its key. MLA's latent and rotary part are `heads: 1, head_dim: 64, head_dim_v: 512`",
           &C::one_row)
           .when(is_append)
-          .labelled(label("-one_row", [](P p) { return p.one_row; }))
-          .needing(feature(kOneRow, [](P p) { return p.one_row; })),
+          .labelled("-one_row")
+          .needing(kOneRow),
   };
 }
 

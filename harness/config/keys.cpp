@@ -17,12 +17,12 @@ Rows lse_keys() {
                      {{"natural", false}, {"base2", true}})
           .when(has_lse)
           .labelled(label("/lse-base2", [](P p) { return p.lse_base2; }))
-          .needing(feature(kLseBase2, [](P p) { return p.lse_base2; })),
+          .needing(kLseBase2),
       word_key<bool>("out_lse_layout", "order of the written LSE, (head, token) or (token, head)",
                      &C::out_lse_token_major, {{"head_major", false}, {"token_major", true}})
           .when(has_lse)
           .labelled(label("/out_lse-token_major", [](P p) { return p.out_lse_token_major; }))
-          .needing(feature(kLseTokenMajor, [](P p) { return p.out_lse_token_major; })),
+          .needing(kLseTokenMajor),
   };
 }
 
@@ -39,10 +39,8 @@ Rows refusal_keys() {
       word_key(
           "bad_launch",
           "a launch that [contradicts the contract](README.md#expected-refusals); implies `expect: refused`",
-          &C::bad_launch, words_of(bad_launch_name, {std::begin(kBadLaunches), std::end(kBadLaunches)}))
-          .labelled([](P p) {
-            return p.bad_launch == BadLaunch::kNone ? "" : fmt::format("-{}", bad_launch_name(p.bad_launch));
-          }),
+          &C::bad_launch, kBadLaunchNames)
+          .labelled("-"),
   };
 }
 
@@ -62,8 +60,7 @@ Rows last_keys() {
           })
           .always_written(),
       word_key("data", "distribution of input values; it decides which faults can be seen", &C::data,
-               words_of(profile_name, {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
-                                       Profile::kHuge}))
+               kProfileNames)
           .unified([](C& p) {  // peaked changes q only
             const bool no_q = is_move(p) || (is_append(p) && p.query_out == QueryOut::kNone);
             if (no_q && p.data == Profile::kPeaked) p.data = Profile::kNormal;
@@ -89,7 +86,7 @@ Rows make_keys() {
           "merges partial states (O and LSE over parts of the keys); `attention_backward` computes the "
           "gradients of q, K, V and sinks from O, LSE and dO; `kv_move` copies blocks of a paged cache or "
           "gathers rows from it",
-          &C::op, words_of(op_name, {std::begin(kOps), std::end(kOps)}))
+          &C::op, kOpNames)
           .labelled([](P p) { return std::string(op_name(p.op)); })
           .always_written(),
   };
@@ -103,6 +100,20 @@ Rows make_keys() {
 
 }  // namespace
 }  // namespace key_rows
+
+SweepKey SweepKey::labelled(const char* before) && {
+  label = [before, text = text, is_default = is_default](Params p) {
+    if (is_default(p)) return std::string();
+    const std::string value = text(p);
+    return value == "true" ? std::string(before) : before + value;
+  };
+  return std::move(*this);
+}
+
+SweepKey SweepKey::needing(uint64_t bits) && {
+  features = [bits, is_default = is_default](Params p) { return is_default(p) ? uint64_t{0} : bits; };
+  return std::move(*this);
+}
 
 const std::vector<SweepKey>& sweep_keys() {
   static const std::vector<SweepKey> keys = key_rows::make_keys();

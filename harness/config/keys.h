@@ -40,6 +40,7 @@ struct SweepKey {
   std::function<std::string(Params)> text;
   /// Gives the case the default.
   std::function<void(CaseParams&)> reset;
+  std::function<bool(Params)> is_default;
   /// Adds the value to the parameters of a record, under one name or several.
   std::function<void(Json&, Params)> report;
 
@@ -60,6 +61,10 @@ struct SweepKey {
   SweepKey labelled(std::function<std::string(Params)> f) && {
     return label = std::move(f), std::move(*this);
   }
+  /// A value other than the default is in the id, behind `before`; of a flag, `before` alone.
+  SweepKey labelled(const char* before) &&;
+  /// A value other than the default needs these bits of Feature.
+  SweepKey needing(uint64_t bits) &&;
   SweepKey needing(std::function<uint64_t(Params)> f) && { return features = std::move(f), std::move(*this); }
   SweepKey reported(std::function<void(Json&, Params)> f) && {
     return report = std::move(f), std::move(*this);

@@ -61,7 +61,7 @@ std::vector<Field> read_parts(const Field& shape, const std::vector<std::string>
   const std::string where = fmt::format("'{}'", shape.key);
   std::vector<Field> parts = entries_of(shape, where);
   for (const Field& e : parts) {
-    if (std::find(keys.begin(), keys.end(), e.key) == keys.end()) fail_unknown_key(e, where, keys);
+    if (std::ranges::find(keys, e.key) == keys.end()) fail_unknown_key(e, where, keys);
   }
   for (const std::string& key : keys) require(parts, key.c_str(), shape, example);
   return parts;

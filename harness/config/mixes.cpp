@@ -238,8 +238,7 @@ std::span<const Mix> mixes() {
 }
 
 const Mix* find_mix(std::string_view name) {
-  const auto found =
-      std::find_if(mixes().begin(), mixes().end(), [&](const Mix& m) { return m.name == name; });
+  const auto found = std::ranges::find_if(mixes(), [&](const Mix& m) { return m.name == name; });
   return found == mixes().end() ? nullptr : &*found;
 }
 

@@ -31,11 +31,11 @@ std::string plain_name(std::string_view name) {
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('-', begin), name.size());
     std::string word(name.substr(begin, end - begin));
-    std::transform(word.begin(), word.end(), word.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    std::ranges::transform(word, word.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
     begin = end + 1;
-    if (std::find(neutral.begin(), neutral.end(), word) == neutral.end())
-      plain += (plain.empty() ? "" : "-") + word;
+    if (std::ranges::find(neutral, word) == neutral.end()) plain += (plain.empty() ? "" : "-") + word;
   }
   return plain;
 }

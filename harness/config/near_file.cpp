@@ -28,7 +28,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   for (fs::directory_iterator it(folder, ec), end; !ec && it != end && names.size() < kMostNames;
        it.increment(ec))
     names.push_back(it->path().filename().string());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -43,9 +43,9 @@ std::optional<std::string> near_name(const fs::path& name, const std::vector<std
     stems.push_back(other.stem().string());
   }
   if (const auto stem = nearest_word(name.stem().string(), stems))
-    return near[static_cast<std::size_t>(std::find(stems.begin(), stems.end(), *stem) - stems.begin())];
-  const auto same = std::find_if(names.begin(), names.end(),
-                                 [&](const fs::path& other) { return other.stem() == name.stem(); });
+    return near[static_cast<std::size_t>(std::ranges::find(stems, *stem) - stems.begin())];
+  const auto same =
+      std::ranges::find_if(names, [&](const fs::path& other) { return other.stem() == name.stem(); });
   return same == names.end() ? std::nullopt : std::optional(*same);
 }
 

@@ -118,8 +118,7 @@ bool holds_word(std::string_view words, std::string_view word) {
 
 const Elsewhere* find_elsewhere(std::string_view word, const std::vector<std::string>& candidates) {
   const auto found = std::find_if(std::begin(kElsewhere), std::end(kElsewhere), [&](const Elsewhere& e) {
-    return holds_word(e.theirs, word) &&
-           std::find(candidates.begin(), candidates.end(), e.ours) != candidates.end();
+    return holds_word(e.theirs, word) && std::ranges::find(candidates, e.ours) != candidates.end();
   });
   return found == std::end(kElsewhere) ? nullptr : found;
 }

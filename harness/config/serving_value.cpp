@@ -171,7 +171,7 @@ void read_value(const Field& field, const ServingKey& key, Spec& spec) {
           spec.*k.member = read_string(field);
         } else {
           const std::string word = read_string(field);
-          if (std::find(k.words.begin(), k.words.end(), word) == k.words.end())
+          if (std::ranges::find(k.words, word) == k.words.end())
             field.fail(fmt::format("unknown word '{}'{}", word, suggest(word, k.words)));
           spec.*k.member = word;
         }
@@ -254,8 +254,8 @@ ServingSpec read_serving(const Field& field, uint64_t file_seed) {
   for (const ServingKey& key : serving_keys()) allowed.emplace_back(key.name);
   const std::vector<Field> entries = entries_of(field, "'serving'");
   for (const Field& e : entries) {
-    const auto key = std::find_if(serving_keys().begin(), serving_keys().end(),
-                                  [&](const ServingKey& k) { return e.key == k.name; });
+    const auto key =
+        std::ranges::find_if(serving_keys(), [&](const ServingKey& k) { return e.key == k.name; });
     if (key != serving_keys().end()) {
       read_value(e, *key, spec);
     } else if (e.key == "mix") {

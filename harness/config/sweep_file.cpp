@@ -43,7 +43,7 @@ class Mistakes {
     } catch (const ConfigError& e) {
       for (const std::string& mistake : e.mistakes()) {
         // A model is read where it is used, by several keys: its mistakes are named once.
-        if (std::find(texts_.begin(), texts_.end(), mistake) != texts_.end()) continue;
+        if (std::ranges::find(texts_, mistake) != texts_.end()) continue;
         if (texts_.size() < kMostNamed) texts_.push_back(mistake);
       }
     }
@@ -319,7 +319,7 @@ SweepFile read_file(const Field& root, std::optional<uint64_t> seed) {
   }
   Mistakes mistakes;
   for (const Field& entry : entries) {
-    if (std::find(allowed.begin(), allowed.end(), entry.key) != allowed.end()) continue;
+    if (std::ranges::find(allowed, entry.key) != allowed.end()) continue;
     const bool in_sweep = find_sweep_key(entry.key) != nullptr;
     mistakes.note([&] {
       fail_unknown_key(entry, "the top level", allowed,
@@ -442,13 +442,13 @@ std::optional<std::string> wrong_check(const std::vector<std::string>& words) {
   const std::vector<std::string> known = {"full", "sampled", "off", "invariants"};
   std::set<std::string> modes;
   for (const std::string& word : words) {
-    if (std::find(known.begin(), known.end(), word) == known.end())
+    if (std::ranges::find(known, word) == known.end())
       return fmt::format("unknown word '{}'{}", word, suggest(word, known));
     if (word != "invariants") modes.insert(word);
   }
   if (modes.size() > 1)
     return fmt::format("'{}' and '{}' exclude each other", *modes.begin(), *modes.rbegin());
-  const bool invariants = std::find(words.begin(), words.end(), "invariants") != words.end();
+  const bool invariants = std::ranges::find(words, "invariants") != words.end();
   if (invariants && modes.contains("off"))
     return "'invariants' compares with a verified launch: write 'sampled' or 'full' beside it, not 'off'";
   return std::nullopt;

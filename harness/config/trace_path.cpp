@@ -49,9 +49,8 @@ std::string trace_name(const std::string& path) {
 }
 
 std::string trace_path_text(const std::string& path) {
-  const bool is_safe = std::all_of(path.begin(), path.end(), [](char c) {
-    return is_of_ids(c) || c == '_' || c == '-' || c == '.' || c == '/';
-  });
+  const bool is_safe = std::ranges::all_of(
+      path, [](char c) { return is_of_ids(c) || c == '_' || c == '-' || c == '.' || c == '/'; });
   // Such a text is no number, no truth value and no null.
   const bool is_text =
       path.find('/') != path.npos || (is_letter(path.front()) && path.find('.') != path.npos);

@@ -36,7 +36,7 @@ std::string_view plain_text(const YAML::Node& node) {
 bool is_integer_text(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   if (text.empty() || (text.size() > 1 && text[0] == '0')) return false;
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 /// 1024 of "k", 1024^2 of "m"; 1 without a suffix.
@@ -237,8 +237,7 @@ std::vector<Field> entries_of(const Field& mapping, const std::string& where) {
 }
 
 const Field* find_entry(const std::vector<Field>& entries, std::string_view key) {
-  const auto found =
-      std::find_if(entries.begin(), entries.end(), [&](const Field& e) { return e.key == key; });
+  const auto found = std::ranges::find_if(entries, [&](const Field& e) { return e.key == key; });
   return found == entries.end() ? nullptr : &*found;
 }
 
@@ -273,7 +272,7 @@ namespace {
 std::string question(std::string_view word, const std::optional<std::string>& nearest,
                      const std::vector<std::string>& allowed) {
   if (const std::size_t comma = word.find(',');
-      comma != std::string_view::npos && std::count(allowed.begin(), allowed.end(), word.substr(0, comma)))
+      comma != std::string_view::npos && std::ranges::count(allowed, word.substr(0, comma)))
     return fmt::format("; a list is written [{}];", word);
   if (!nearest) return ";";
   return fmt::format("; did you mean '{}'?", word_of_others(word, allowed).value_or(*nearest));

@@ -60,8 +60,8 @@ std::string read_required(const std::vector<std::string>& items, Required& requi
     const std::size_t equals = std::min(item.find('='), item.size());
     const std::string key = item.substr(0, equals);
     const std::string value = item.substr(std::min(equals + 1, item.size()));
-    const auto number = std::find_if(kDeclaredNumbers.begin(), kDeclaredNumbers.end(),
-                                     [&](const DeclaredNumber& d) { return key == d.key; });
+    const auto number =
+        std::ranges::find_if(kDeclaredNumbers, [&](const DeclaredNumber& d) { return key == d.key; });
     if (number != kDeclaredNumbers.end()) {
       const double x = parsed_number(value);
       if (!(x >= 0))
@@ -76,8 +76,7 @@ std::string read_required(const std::vector<std::string>& items, Required& requi
           "p_scale with a number",
           item);
     }
-    const auto type =
-        std::find_if(kTypes.begin(), kTypes.end(), [&](DType t) { return value == dtype_name(t); });
+    const auto type = std::ranges::find_if(kTypes, [&](DType t) { return value == dtype_name(t); });
     if (type == kTypes.end()) {
       return fmt::format("{}: '{}' is not a type of {}: give fp32, fp16, bf16 or e4m3", item, value, key);
     }

@@ -7,7 +7,7 @@ namespace attnbench {
 
 MedianInterval median_interval(std::vector<double> x) {
   if (x.empty()) return {0, 0, 0};
-  std::sort(x.begin(), x.end());
+  std::ranges::sort(x);
   const std::size_t n = x.size();
   const double median = n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
   if (n < 6) return {median, x.front(), x.back()};  // even the range covers less than 95 %
@@ -34,7 +34,7 @@ double half_interval(double median, double lo, double hi) {
 }
 
 double middle_half_error(std::vector<double> x) {
-  std::sort(x.begin(), x.end());
+  std::ranges::sort(x);
   const std::size_t n = x.size(), cut = n / 4;
   for (std::size_t i = 0; i < cut; ++i) {
     x[i] = x[cut];

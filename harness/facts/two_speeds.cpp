@@ -39,7 +39,7 @@ std::size_t best_cut(const std::vector<double>& x, std::size_t least) {
 
 std::optional<TwoSpeeds> two_speeds(std::vector<double> x) {
   if (x.size() < kLeastSamples) return std::nullopt;
-  std::sort(x.begin(), x.end());
+  std::ranges::sort(x);
   const auto least = static_cast<std::size_t>(std::ceil(kLeastShare * static_cast<double>(x.size())));
   const std::size_t cut = best_cut(x, least);
   const std::span<const double> quick(x.data(), cut), slow(x.data() + cut, x.size() - cut);

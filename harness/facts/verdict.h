@@ -85,10 +85,8 @@ struct InvariantResult {
   Outcome outcome = Outcome::kHeld;
   std::string note;  ///< where it differs, or why it was skipped; empty if it held
 };
-constexpr const char* outcome_name(InvariantResult::Outcome o) {
-  constexpr const char* names[] = {"held", "broken", "differs", "skipped"};
-  return names[static_cast<int>(o)];
-}
+inline constexpr const char* kOutcomeNames[] = {"held", "broken", "differs", "skipped"};
+constexpr const char* outcome_name(InvariantResult::Outcome o) { return kOutcomeNames[static_cast<int>(o)]; }
 
 /// What a kernel said as it refused a launch.
 struct Refusal {

@@ -109,7 +109,7 @@ int32_t draw_length_up_to(Random& random, int32_t most) {
   static const std::vector<int64_t> corners = corner_integers(0, kMostCorner);
   if (most <= 0) return 0;
   if (random.chance(0.1)) return static_cast<int32_t>(random.between(0, most));
-  const auto end = std::upper_bound(corners.begin(), corners.end(), most);
+  const auto end = std::ranges::upper_bound(corners, most);
   return static_cast<int32_t>(corners[random.below(static_cast<std::size_t>(end - corners.begin()))]);
 }
 

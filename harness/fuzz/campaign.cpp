@@ -29,7 +29,7 @@ bool is_failure(const Record& r) { return r.status != Status::kPass && !says_not
 
 /// Whether the draft sets every key that the smallest case of a finding sets; numbers and sizes may differ.
 bool has_keys_of(const Draft& draft, const Draft& smallest) {
-  return std::all_of(smallest.values.begin(), smallest.values.end(), [&](const auto& entry) {
+  return std::ranges::all_of(smallest.values, [&](const auto& entry) {
     const auto& [key, value] = entry;
     if (key == "heads" || key == "head_dim") return true;
     const auto it = draft.values.find(key);
@@ -54,8 +54,8 @@ std::vector<std::string> mistakes_of(const Record& r) {
 /// Whether nothing but the LSE is wrong.
 bool lse_alone(const Record& r) {
   return r.check && !r.check->failed_by.empty() &&
-         std::all_of(r.check->failed_by.begin(), r.check->failed_by.end(),
-                     [](const std::string& detector) { return detector == detector::kLse; });
+         std::ranges::all_of(r.check->failed_by,
+                             [](const std::string& detector) { return detector == detector::kLse; });
 }
 
 /// What failures with one cause have in common; empty if their records do not tell the cause. A mistake that
@@ -167,8 +167,8 @@ class Campaign {
     for (std::size_t i = 0; i < result_.findings.size(); ++i) {
       Finding& known = result_.findings[i];
       if (known.kernel != kernel || known.record.status != record.status || !known.repeats) continue;
-      const bool like = std::any_of(smallest_[i].begin(), smallest_[i].end(),
-                                    [&](const Draft& d) { return has_keys_of(drawn.item.draft, d); });
+      const bool like =
+          std::ranges::any_of(smallest_[i], [&](const Draft& d) { return has_keys_of(drawn.item.draft, d); });
       if (like && ++known.alike > kAlikeShrunk) return;
     }
     const bool invariants = record.index % kInvariantsEvery == 0;
@@ -195,7 +195,7 @@ class Campaign {
       Finding& known = result_.findings[i];
       if (known.kernel != finding.kernel) continue;
       const auto same = [&](const Record& r) { return r.item.id == finding.record.item.id; };
-      if (same(known.record) || std::any_of(known.like.begin(), known.like.end(), same)) return true;
+      if (same(known.record) || std::ranges::any_of(known.like, same)) return true;
       if (!finding.repeats || !known.repeats || cause.empty() || cause_of(known.record) != cause) continue;
       known.like.push_back(finding.record);
       smallest_[i].push_back(smallest);

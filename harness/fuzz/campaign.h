@@ -1,7 +1,6 @@
 // Fuzzing: draws cases for kernels and runs them; repeats, shrinks and reports those that fail.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -130,7 +130,7 @@ std::size_t Generator::choose(const Menu& menu, double boldness) {
     sums.push_back(sum);
   }
   const double at = random_.unit() * sum;
-  const auto chosen = std::upper_bound(sums.begin(), sums.end(), at) - sums.begin();
+  const auto chosen = std::ranges::upper_bound(sums, at) - sums.begin();
   return std::min(static_cast<std::size_t>(chosen), sums.size() - 1);
 }
 
@@ -175,8 +175,7 @@ void Generator::complete(Draft& draft) {
     for (SeqLen& s : draft.seqs) s.k += static_cast<int32_t>(shared);
   }
   if (is(draft, "path", "split_decode")) {
-    std::sort(draft.seqs.begin(), draft.seqs.end(),
-              [](const SeqLen& a, const SeqLen& b) { return a.q < b.q; });
+    std::ranges::sort(draft.seqs, [](const SeqLen& a, const SeqLen& b) { return a.q < b.q; });
   }
 }
 
@@ -282,8 +281,7 @@ Generator::Choice& Generator::choice_of(Menu& menu, const FuzzCase& drawn) const
   } else {
     return menu.choices[menu.plain];
   }
-  const auto found = std::find_if(menu.choices.begin(), menu.choices.end(),
-                                  [&](const Choice& c) { return c.value == value; });
+  const auto found = std::ranges::find_if(menu.choices, [&](const Choice& c) { return c.value == value; });
   if (found != menu.choices.end()) return *found;
   menu.choices.push_back({value});  // a repair chose it
   return menu.choices.back();

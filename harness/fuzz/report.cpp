@@ -24,8 +24,7 @@ constexpr std::size_t kLongestLine = 500;
 std::vector<Refusals> by_count(const std::map<std::string, Refusals>& refusals) {
   std::vector<Refusals> out;
   for (const auto& [reason, alike] : refusals) out.push_back(alike);
-  std::stable_sort(out.begin(), out.end(),
-                   [](const Refusals& a, const Refusals& b) { return a.cases > b.cases; });
+  std::ranges::stable_sort(out, [](const Refusals& a, const Refusals& b) { return a.cases > b.cases; });
   return out;
 }
 

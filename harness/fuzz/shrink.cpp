@@ -20,7 +20,7 @@ std::optional<int64_t> integer(std::string_view text) {
 std::vector<int64_t> below(int64_t n) {
   std::vector<int64_t> out;
   for (const int64_t x : {int64_t{0}, int64_t{1}, n / 8, n / 2, n - n / 4, n - n / 16, n - 1}) {
-    if (x >= 0 && x < n && std::find(out.begin(), out.end(), x) == out.end()) out.push_back(x);
+    if (x >= 0 && x < n && std::ranges::find(out, x) == out.end()) out.push_back(x);
   }
   return out;
 }

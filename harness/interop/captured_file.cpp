@@ -54,7 +54,7 @@ class CapturedReader {
   /// Cumulative lengths, in ascending order, that end within the `rows` of a tensor.
   std::vector<int32_t> cu_seqlens(const char* name) {
     std::vector<int32_t> out = integers(name, 1);
-    if (out.empty() || out.front() < 0 || !std::is_sorted(out.begin(), out.end())) {
+    if (out.empty() || out.front() < 0 || !std::ranges::is_sorted(out)) {
       fail(fmt::format(
           "tensor '{}' must hold one number more than there are sequences, ascending from 0 or more", name));
     }

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "harness/cases/kv_rows.h"
 #include "harness/config/captured.h"
@@ -250,8 +248,8 @@ void write_case_file(const std::string& path, Workload& workload, const Expected
   const std::vector<OutputTensor> outputs = output_tensors(workload);
   std::vector<ExpectedOutput> placed;
   for (const ExpectedOutput& e : expected.tensors) {
-    const OutputTensor& o = *std::find_if(outputs.begin(), outputs.end(),
-                                          [&](const OutputTensor& x) { return x.name == e.name; });
+    const OutputTensor& o =
+        *std::ranges::find_if(outputs, [&](const OutputTensor& x) { return x.name == e.name; });
     placed.push_back({e.name, rows.shape(o), in_file(o, rows, e.value), in_file(o, rows, e.sigma)});
   }
   for (const ExpectedOutput& e : placed) {
@@ -259,7 +257,7 @@ void write_case_file(const std::string& path, Workload& workload, const Expected
     tensors.push_back({"sigma_" + e.name, Element::kF32, e.shape, e.sigma.data()});
   }
   // Tensors of wide elements first: all begin at a multiple of their element's size.
-  std::stable_sort(tensors.begin(), tensors.end(), [](const TensorView& x, const TensorView& y) {
+  std::ranges::stable_sort(tensors, [](const TensorView& x, const TensorView& y) {
     return element_size(x.type) > element_size(y.type);
   });
   write_safetensors(path, metadata, tensors);

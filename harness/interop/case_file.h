@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "harness/interop/case_tensors.h"
 #include "harness/judge/expected.h"

@@ -176,22 +176,10 @@ std::vector<TensorView> backward_inputs(Workload& workload) {
 }  // namespace
 
 Element element_for(DType t) {
-  switch (t) {
-    case DType::kBf16:
-      return Element::kBf16;
-    case DType::kFp16:
-      return Element::kF16;
-    case DType::kE4m3:
-      return Element::kE4m3;
-    case DType::kE5m2:
-      return Element::kE5m2;
-    case DType::kInt8:
-      return Element::kI8;
-    case DType::kE2m1x2:
-      return Element::kU8;
-    default:
-      return Element::kF32;
-  }
+  // In the order of DType.
+  constexpr Element kElements[] = {Element::kBf16, Element::kF16,  Element::kF32, Element::kE4m3,
+                                   Element::kI8,   Element::kE5m2, Element::kU8};
+  return kElements[static_cast<int32_t>(t)];
 }
 
 std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {

@@ -1,5 +1,4 @@
 // Writes results in the form of FlashInfer traces.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -39,7 +38,7 @@ const char* status_text(const Record& r) {
 
 Json environment_of(const RunContext& context) {
   std::string hardware = context.device.kind == DeviceKind::kCuda ? context.device.model : context.cpu_model;
-  std::replace(hardware.begin(), hardware.end(), ' ', '_');
+  std::ranges::replace(hardware, ' ', '_');
   Json libs = {{"attnbench", context.version}};
   if (!context.device.runtime.empty()) libs["cuda"] = context.device.runtime;
   return {{"hardware", hardware.empty() ? "unknown" : valid_utf8(hardware)}, {"libs", std::move(libs)}};

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <sstream>
 #include <unordered_set>
@@ -49,7 +48,7 @@ std::vector<std::string> files_in(const fs::path& dir, const char* ending, std::
     }
   }
   if (ec) note(dir, ec.message());
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   return files;
 }
 
@@ -159,8 +158,7 @@ class WorkloadReader {
       input.at("type").fail(fmt::format("'{}' is given; safetensors is required here", one_line(type)));
     }
     const fs::path relative = input.at("path").text();
-    const bool leaves =
-        std::any_of(relative.begin(), relative.end(), [](const fs::path& p) { return p == ".."; });
+    const bool leaves = std::ranges::any_of(relative, [](const fs::path& p) { return p == ".."; });
     if (relative.is_absolute() || leaves) {
       input.at("path").fail("a path within the trace's folder is required, relative to it and without '..'");
     }

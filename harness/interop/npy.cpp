@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
-#include <optional>
 #include <string_view>
 
 #include "harness/config/near_file.h"

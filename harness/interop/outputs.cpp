@@ -50,7 +50,7 @@ void place_output(const Given& given, const OutputTensor& to, const FileRows& ro
   const std::vector<int64_t> wanted = rows.shape(to);
   if (from.shape != wanted) {
     std::vector<int64_t> turned = wanted;
-    std::reverse(turned.begin(), turned.end());
+    std::ranges::reverse(turned);
     fail_output(given.place,
                 fmt::format("'{}' has shape {}; {} is required{}", to.name, shape_text(from.shape),
                             shape_text(wanted),
@@ -99,7 +99,7 @@ std::map<std::string, Given> read_outputs(const OutputFiles& files,
     for (const OutputTensor& o : outputs) names.push_back(o.name);
     const bool with_inputs = file.has("cu_seqlens_q");  // captured tensors
     for (const auto& [name, e] : file.entries()) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) {
+      if (std::ranges::find(names, name) == names.end()) {
         if (with_inputs) continue;
         fail_output(one_line(files.out), fmt::format("unknown tensor '{}'; this case has {}", one_line(name),
                                                      fmt::join(names, ", ")));

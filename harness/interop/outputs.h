@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "harness/interop/case_file.h"
 #include "harness/results/record.h"

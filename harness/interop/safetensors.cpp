@@ -69,8 +69,8 @@ const char* element_name(Element type) { return kElements[static_cast<std::size_
 std::string shape_text(std::span<const int64_t> shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
 
 int64_t element_count(std::span<const int64_t> shape) {
-  if (std::any_of(shape.begin(), shape.end(), [](int64_t n) { return n < 0; })) return -1;
-  if (std::count(shape.begin(), shape.end(), 0) > 0) return 0;
+  if (std::ranges::any_of(shape, [](int64_t n) { return n < 0; })) return -1;
+  if (std::ranges::count(shape, 0) > 0) return 0;
   int64_t count = 1;
   for (const int64_t n : shape) {
     if (count > (int64_t{1} << 62) / n) return -1;
@@ -209,7 +209,7 @@ void SafetensorsFile::check_layout(uint64_t data_bytes) const {
   using Place = std::tuple<uint64_t, uint64_t, std::string>;
   std::vector<Place> places;
   for (const auto& [name, e] : entries_) places.emplace_back(e.begin, e.end, one_line(name));
-  std::sort(places.begin(), places.end());
+  std::ranges::sort(places);
   uint64_t at = 0;
   std::string before;
   for (const auto& [begin, end, name] : places) {

@@ -32,7 +32,7 @@ const std::vector<OpType>& op_types() {
 }
 
 bool holds(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 bool is_optional(const Value& input) {

@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <numbers>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -194,8 +193,7 @@ class Clues {
       mistakes_ = mistakes_of(launched_.item, problem_, inputs_);
       bool lse_too = mistakes(tried);
       // A page that was read in place of another holds no NaN.
-      const bool nan =
-          std::any_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
+      const bool nan = std::ranges::any_of(rows_, [](const RowFinding& r) { return r.wrong() && r.nan; });
       if ((out_.size() == before || !lse_too) && !nan) page(tried, before);
       if (out_.size() == before && !launched_.outputs.no_lse) add(padding_keys(p_, rows_));
       if (out_.size() == before) add(scale(tried));
@@ -290,9 +288,9 @@ class Clues {
     for (const Mistake& m : mistakes_) {
       // Most mistakes fail in the first rows.
       const auto first = find_rows(launched_, m.problem, *m.inputs, few, threads_);
-      if (std::any_of(first.begin(), first.end(), wrong)) continue;
+      if (std::ranges::any_of(first, wrong)) continue;
       const auto rows = find_rows(launched_, m.problem, *m.inputs, tried.rows, threads_);
-      if (const auto broken = std::count_if(rows.begin(), rows.end(), wrong); broken > 0) {
+      if (const auto broken = std::ranges::count_if(rows, wrong); broken > 0) {
         if (broken < partial_broken_ && explains_wrong_rows(tried, rows)) {
           partial_broken_ = broken;
           partial_ = part_of_rows(tried, m.text, broken);
@@ -301,18 +299,17 @@ class Clues {
       }
       if (match_by_zeros(launched_, rows)) continue;
       matches.push_back(
-          {m.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })});
+          {m.text, std::ranges::none_of(rows, [](const RowFinding& r) { return r.wrong_lse; })});
     }
     // What explains O alone is a guess beside what explains both.
-    const bool lse_too =
-        std::any_of(matches.begin(), matches.end(), [](const Explanation& e) { return e.lse_too; });
+    const bool lse_too = std::ranges::any_of(matches, [](const Explanation& e) { return e.lse_too; });
     if (lse_too) std::erase_if(matches, [](const Explanation& e) { return !e.lse_too; });
     for (std::size_t i = 0; i < std::min(matches.size(), kMostMistakes); ++i)
       out_.push_back(tried.match(matches[i]));
     const auto of_scale = [](const Explanation& e) {
       return e.text.find("softmax_scale") != std::string::npos;
     };
-    const bool scale = std::all_of(matches.begin(), matches.end(), of_scale);
+    const bool scale = std::ranges::all_of(matches, of_scale);
     tell_apart(matches.size(), "mistakes", scale ? "another softmax_scale" : "other lengths or heads");
     return lse_too;
   }
@@ -337,7 +334,7 @@ class Clues {
   /// Whether a mistake makes the wrong rows what they are. `rows`: what it makes of the rows that were tried.
   static bool explains_wrong_rows(const Tried& tried, const std::vector<RowFinding>& rows) {
     constexpr std::size_t kFewest = 4;  // fewer may match by chance
-    return tried.wrong >= kFewest && std::none_of(rows.begin(), rows.end(), [&](const RowFinding& r) {
+    return tried.wrong >= kFewest && std::ranges::none_of(rows, [&](const RowFinding& r) {
              return r.wrong_o && std::any_of(tried.rows.begin(),
                                              tried.rows.begin() + static_cast<std::ptrdiff_t>(tried.wrong),
                                              [&](const reference::RowId& id) { return id == r.id; });
@@ -384,8 +381,7 @@ class Clues {
     int64_t values = 0;
     std::vector<WrongRow> wrong;
     for (const reference::RowId& id : spread(wrong_o_, kTried)) {
-      const auto row =
-          std::find_if(rows_.begin(), rows_.end(), [&](const RowFinding& r) { return r.id == id; });
+      const auto row = std::ranges::find_if(rows_, [&](const RowFinding& r) { return r.id == id; });
       values += row->keys * p_.dim_v();
       if (values > kValuesTried) break;
       wrong.push_back({id, row_of(id), row->lse});

@@ -133,9 +133,9 @@ std::optional<LogitFactor> logit_factor(const Launched& launched, const referenc
   const auto explains = [&](double factor) -> std::optional<LogitFactor> {
     const std::vector<RowFinding> found = search.rows_at(factor, tried);
     const auto in_o = [](const RowFinding& r) { return r.wrong_o || r.nan; };
-    if (std::any_of(found.begin(), found.end(), in_o)) return std::nullopt;
+    if (std::ranges::any_of(found, in_o)) return std::nullopt;
     const auto in_lse = [](const RowFinding& r) { return r.wrong_lse; };
-    return LogitFactor{factor, std::none_of(found.begin(), found.end(), in_lse)};
+    return LogitFactor{factor, std::ranges::none_of(found, in_lse)};
   };
   // The row whose LSE is off most is the one that the factor moves most, so it gives the factor best.
   const RowFinding* most = nullptr;
@@ -149,8 +149,7 @@ std::optional<LogitFactor> logit_factor(const Launched& launched, const referenc
   }
   if (in_o.empty() || (lse_given && most == nullptr)) return std::nullopt;  // a right LSE has the right scale
   std::vector<reference::RowId> wrong;
-  std::sort(in_o.begin(), in_o.end(),
-            [](const RowFinding* a, const RowFinding* b) { return a->mean_z2 > b->mean_z2; });
+  std::ranges::sort(in_o, [](const RowFinding* a, const RowFinding* b) { return a->mean_z2 > b->mean_z2; });
   for (const RowFinding* r : in_o) wrong.push_back(r->id);
   const std::span few(wrong.data(), std::min({kRowsByO, wrong.size(), 1 + tried.size() / 8}));
   const std::span more(wrong.data(), std::min({kRowsRefined, wrong.size(), 1 + tried.size() / 2}));

@@ -100,7 +100,7 @@ std::optional<Explanation> misread_page(const Launched& launched, const referenc
         lse_too = lse_too && !row.wrong_lse;
         return !row.wrong_o;
       };
-      if (!std::all_of(tried.begin(), tried.end(), is_right)) continue;
+      if (!std::ranges::all_of(tried, is_right)) continue;
       const char* rest = which.k == which.v ? "" : which.k ? "; V is right" : "; K is right";
       return Explanation{
           fmt::format("{} of {} {} read from {}{}", p.v_is_k_view ? "K" : which.text, where.text,

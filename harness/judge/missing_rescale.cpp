@@ -42,7 +42,7 @@ std::vector<Scored> scored(reference::Problem problem, const reference::Inputs& 
       const auto begin = static_cast<int>(b.key_begin);
       inputs.load_v(id.seq, id.head / group, begin, begin + static_cast<int>(keys), s.values.data());
       const std::lock_guard lock(mutex);
-      s.row = &*std::find_if(rows.begin(), rows.end(), [&](const WrongRow& w) { return w.id == id; });
+      s.row = &*std::ranges::find_if(rows, [&](const WrongRow& w) { return w.id == id; });
       out.push_back(std::move(s));
     }
   });

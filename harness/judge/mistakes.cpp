@@ -157,7 +157,7 @@ class Mistakes {
     const int left = p_.window_left, right = p_.causal ? -1 : p_.window_right;
     const bool chunks = p_.attention_chunk > 0;
     // With one query a sequence, the last key is the diagonal.
-    const bool several = std::any_of(p_.q_lens.begin(), p_.q_lens.end(), [](int q) { return q > 1; });
+    const bool several = std::ranges::any_of(p_.q_lens, [](int q) { return q > 1; });
     rows({
         {p_.causal, "causal_ignored", "the causal mask is not applied", [](P& x) { x.causal = false; }},
         {p_.causal, "causal_one_ahead",
@@ -371,7 +371,7 @@ class Mistakes {
     const auto longer = [](const SeqLen& s) { return s.k > s.q; };
     if (p.kv != KvSource::kPacked || p.gap_tokens > 0 || p.gap_queries > 0 || p.seqs.size() < 2) return;
     if (!std::any_of(p.seqs.begin(), p.seqs.end() - 1, longer)) return;
-    if (std::any_of(p.seqs.begin(), p.seqs.end(), [](const SeqLen& s) { return s.q > s.k; })) return;
+    if (std::ranges::any_of(p.seqs, [](const SeqLen& s) { return s.q > s.k; })) return;
     misread("", "K and V of sequence b are read from row cu_seqlens_q[b] on, not cu_seqlens_k[b]",
             {.place = [&p](Tensor, int seq, int pos) {
               int64_t row = pos;

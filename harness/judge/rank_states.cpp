@@ -154,7 +154,7 @@ class RankJudge {
       return ": it wrote nothing";
     for (const int32_t other : std::set<int32_t>{1, p_.block_size, p_.dcp_interleave * 2}) {
       if (other == p_.dcp_interleave) continue;
-      const bool longer = std::any_of(p_.seqs.begin(), p_.seqs.end(), [&](const SeqLen& s) {
+      const bool longer = std::ranges::any_of(p_.seqs, [&](const SeqLen& s) {
         return dcp_local_len(s.k, p_.dcp_ranks, other, rank) >
                dcp_local_len(s.k, p_.dcp_ranks, p_.dcp_interleave, rank);
       });

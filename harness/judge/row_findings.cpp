@@ -54,9 +54,9 @@ double common_factor(const Row& row) {
 }  // namespace
 
 bool match_by_zeros(const Launched& launched, std::span<const RowFinding> rows) {
-  return std::all_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.keys == 0; }) &&
+  return std::ranges::all_of(rows, [](const RowFinding& r) { return r.keys == 0; }) &&
          (launched.outputs.no_lse ||
-          std::any_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; }));
+          std::ranges::any_of(rows, [](const RowFinding& r) { return r.wrong_lse; }));
 }
 
 RowMoments moments_of(const reference::RowBlock& block, std::size_t r, const CaseInputs& inputs) {
@@ -157,7 +157,7 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
     const std::lock_guard lock(mutex);
     out.insert(out.end(), found.begin(), found.end());
   });
-  std::sort(out.begin(), out.end(), [](const RowFinding& a, const RowFinding& b) {
+  std::ranges::sort(out, [](const RowFinding& a, const RowFinding& b) {
     return std::tie(a.id.seq, a.id.pos, a.id.head) < std::tie(b.id.seq, b.id.pos, b.id.head);
   });
   return out;

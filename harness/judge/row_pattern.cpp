@@ -24,8 +24,7 @@ class Traits {
 
   /// All traits, the plainest first: of two that separate the rows equally well, the earlier one is named.
   std::vector<RowTrait> all() {
-    const bool all_nan =
-        std::all_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.nan || !r.wrong(); });
+    const bool all_nan = std::ranges::all_of(rows_, [](const RowFinding& r) { return r.nan || !r.wrong(); });
     set_of("head", [](const RowFinding& r) { return r.id.head; });
     const bool interval = !has_gaps(p_);      // without gaps, a row's last key is known
     if (interval && all_nan) ends_of_keys();  // poison lies behind them
@@ -57,7 +56,7 @@ class Traits {
       text += fmt::format("{}{}pos {} of seq {}", text.empty() ? "" : "; ",
                           text.empty() ? "the wrong rows are of " : "", ranges_text(list), seq);
     }
-    if (std::count(text.begin(), text.end(), ',') > std::ptrdiff_t{kMostCommas}) return "";
+    if (std::ranges::count(text, ',') > std::ptrdiff_t{kMostCommas}) return "";
     return text;
   }
 
@@ -75,7 +74,7 @@ class Traits {
     }
     if (least <= kSmallestBlock || least == INT64_MAX) return "";
     const auto longer = [least](const RowFinding& r) { return r.keys >= least; };
-    if (by_chance(longer) || 4 * wrong < std::count_if(rows_.begin(), rows_.end(), longer)) return "";
+    if (by_chance(longer) || 4 * wrong < std::ranges::count_if(rows_, longer)) return "";
     return fmt::format(
         "all wrong rows see {} keys or more, and rows with fewer keys are right: look at what happens from "
         "one block of keys to the next, such as rescaling O and the sum when the maximum grows",
@@ -301,16 +300,15 @@ std::string lse_order(const CaseParams& p, std::span<const RowFinding> rows, std
 }
 
 std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows) {
-  const auto nan =
-      std::find_if(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
+  const auto nan = std::ranges::find_if(rows, [](const RowFinding& r) { return r.wrong() && r.nan; });
   if (nan == rows.end()) return "";
   if (std::string text = overflow(rows); !text.empty()) return text;
   // Poisoned inputs and reset outputs both have all bits one. An LSE that is computed from poison of 16 bits or fewer
   // never has all 32 bits one, so one that has was not written.
   if (p.type_of_k() == DType::kFp32) return "";
   const auto is_unwritten = [](const RowFinding& r) { return r.unwritten; };
-  if (const auto n = std::count_if(rows.begin(), rows.end(), is_unwritten); n > 0) {
-    const auto first = std::find_if(rows.begin(), rows.end(), is_unwritten);
+  if (const auto n = std::ranges::count_if(rows, is_unwritten); n > 0) {
+    const auto first = std::ranges::find_if(rows, is_unwritten);
     return fmt::format(
         "the LSE of {} of them, the first of {}, was not written when the launch ended (never, or later: by a "
         "thread that is not joined, or on a stream that is not waited for)",

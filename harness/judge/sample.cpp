@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -228,7 +227,7 @@ std::vector<reference::KeyId> keys_to_compare(const Case& c, const reference::Pr
     const SeqLen& s = c.params.seqs[b];
     if (s.k > 0) by_cost.emplace_back(visible_pairs(mask_of(c.params), s.q, s.k), b);
   }
-  std::sort(by_cost.begin(), by_cost.end());
+  std::ranges::sort(by_cost);
   const double per_pair = cost_of(c).flop / std::max(1.0, cost_of(c).pairs) / c.params.num_heads_kv;
   std::set<SampledRow> keys;
   double left = kKeyFlop;

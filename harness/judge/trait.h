@@ -25,8 +25,8 @@ struct Trait {
 template <typename T>
 std::string telling_trait(const std::vector<Trait<T>>& traits, std::span<const T> things, const char* noun,
                           const std::function<bool(const T&)>& is_wrong) {
-  const auto all_right = static_cast<std::size_t>(
-      std::count_if(things.begin(), things.end(), [&](const T& t) { return !is_wrong(t); }));
+  const auto all_right =
+      static_cast<std::size_t>(std::ranges::count_if(things, [&](const T& t) { return !is_wrong(t); }));
   const Trait<T>* best = nullptr;
   std::size_t best_right = all_right / 10 + 1;
   for (const Trait<T>& trait : traits) {

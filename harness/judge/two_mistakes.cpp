@@ -32,8 +32,7 @@ std::vector<Explanation> two_mistakes(const Launched& launched, const reference:
   if (wrong < kFewest) return {};
   const CaseParams& p = launched.item.params;
   const std::vector<reference::RowId> rows = short_rows_first(p, tried, wrong);
-  const int64_t count =
-      std::count_if(mistakes.begin(), mistakes.end(), [](const Mistake& m) { return m.in_pairs; });
+  const int64_t count = std::ranges::count_if(mistakes, [](const Mistake& m) { return m.in_pairs; });
   const int64_t keys = p.seqs[static_cast<std::size_t>(rows[0].seq)].k;
   if (count * count / 2 * keys * (p.head_dim + p.dim_v()) > kValuesOfPairs) return {};
   std::vector<Explanation> out;
@@ -50,12 +49,11 @@ std::vector<Explanation> two_mistakes(const Launched& launched, const reference:
         const auto found = find_rows(launched, problem, one.misreads ? *one.inputs : *other.inputs,
                                      std::span(rows).subspan(from, to - from), num_threads);
         all.insert(all.end(), found.begin(), found.end());
-        return std::none_of(found.begin(), found.end(), [](const RowFinding& r) { return r.wrong_o; });
+        return std::ranges::none_of(found, [](const RowFinding& r) { return r.wrong_o; });
       };
       if (!explains(0, 1) || !explains(1, kFewest) || !explains(kFewest, rows.size())) continue;
       if (match_by_zeros(launched, all)) continue;
-      const bool lse_too =
-          std::none_of(all.begin(), all.end(), [](const RowFinding& r) { return r.wrong_lse; });
+      const bool lse_too = std::ranges::none_of(all, [](const RowFinding& r) { return r.wrong_lse; });
       out.push_back({fmt::format("{}{}{}{}", kTwoMistakes, one.text, kAndTheOther, other.text), lse_too});
     }
   }

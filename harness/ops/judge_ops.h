@@ -15,14 +15,15 @@ struct JudgeOps {
   Verdict (*verify)(const Workload&, const HostOutputs&, const Numerics&, const Check&, int num_threads);
   // Ops whose queries meet keys have the following; for others they are null.
   /// verify_launch()
-  Verdict (*verify_launch)(const Case&, const HostOutputs&, const Numerics&, const Check&, int num_threads);
+  Verdict (*verify_launch)(const Case&, const HostOutputs&, const Numerics&, const Check&,
+                           int num_threads) = nullptr;
   /// expected_outputs()
-  void (*expect)(const Case&, const Numerics&, CheckMode, int num_threads, ExpectedOutputs&);
+  void (*expect)(const Case&, const Numerics&, CheckMode, int num_threads, ExpectedOutputs&) = nullptr;
   /// laid_over() and first_difference() of bitwise.h
   HostOutputs (*laid_over)(const CaseParams&, HostOutputs base, const CaseParams& other_params,
-                           const HostOutputs& other, std::span<const int32_t> ids);
+                           const HostOutputs& other, std::span<const int32_t> ids) = nullptr;
   std::optional<std::string> (*first_difference)(const CaseParams&, const HostOutputs& a,
-                                                 const HostOutputs& b);
+                                                 const HostOutputs& b) = nullptr;
 };
 
 ATTNBENCH_OP_TABLE(JudgeOps, kJudgeOps, judge_ops)

@@ -52,23 +52,26 @@ static_assert(std::size(kOpTraits) == std::size(kOps));
 
 constexpr const OpTraits& traits_of(Op op) { return kOpTraits[static_cast<int32_t>(op)]; }
 
-/// A launch of attention, and one of merge_states.
-inline OpParams op_params(const AttentionParams& attention) {
+template <class Params>
+OpParams op_params(Op of, Params OpParams::*member, const Params& params) {
   OpParams op{};
-  op.op = Op::kAttention;
-  op.attention = attention;
+  op.op = of;
+  op.*member = params;
   return op;
 }
-inline OpParams op_params(const MergeStatesParams& merge) {
-  OpParams op{};
-  op.op = Op::kMergeStates;
-  op.merge_states = merge;
-  return op;
+/// A launch of the op whose parameters these are.
+inline OpParams op_params(const AttentionParams& p) {
+  return op_params(Op::kAttention, &OpParams::attention, p);
 }
-
-/// The parameters of a launch of attention; null if it is one of another op.
-inline const AttentionParams* attention_of(const OpParams& op) {
-  return op.op == Op::kAttention ? &op.attention : nullptr;
+inline OpParams op_params(const KvAppendParams& p) {
+  return op_params(Op::kKvAppend, &OpParams::kv_append, p);
 }
+inline OpParams op_params(const MergeStatesParams& p) {
+  return op_params(Op::kMergeStates, &OpParams::merge_states, p);
+}
+inline OpParams op_params(const AttentionBackwardParams& p) {
+  return op_params(Op::kAttentionBackward, &OpParams::attention_backward, p);
+}
+inline OpParams op_params(const KvMoveParams& p) { return op_params(Op::kKvMove, &OpParams::kv_move, p); }
 
 }  // namespace attnbench

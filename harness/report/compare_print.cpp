@@ -51,8 +51,8 @@ std::string change_cell(const CompareRow& r) {
 /// Why a change does not follow from the times beside it; empty if no row has both.
 std::string change_footnote(const CompareResult& result) {
   const auto has_both = [](const CompareRow& r) { return r.ratio && r.base_us && r.new_us; };
-  if (std::none_of(result.rows.begin(), result.rows.end(), has_both)) return "";
-  const bool signs = std::any_of(result.rows.begin(), result.rows.end(), signs_differ);
+  if (std::ranges::none_of(result.rows, has_both)) return "";
+  const bool signs = std::ranges::any_of(result.rows, signs_differ);
   return fmt::format(
       "base and new are medians; change compares midmeans, the means of the middle half of the samples{}{}",
       result.as_sol ? ", in multiples of the least possible time" : "",
@@ -93,9 +93,8 @@ ShownRows shown_rows(const CompareResult& result) {
     if (r.untimed) continue;
     const bool one_side = r.change == Change::kMissingNew || r.change == Change::kMissingBase;
     if (one_side && result.count(r.change) > kFew) {
-      auto it = std::find_if(sweeps.begin(), sweeps.end(), [&](const auto& s) {
-        return s.first->change == r.change && s.first->sweep == r.sweep;
-      });
+      auto it = std::ranges::find_if(
+          sweeps, [&](const auto& s) { return s.first->change == r.change && s.first->sweep == r.sweep; });
       if (it == sweeps.end()) it = sweeps.insert(it, {&r, 0});
       if (++it->second > kFirst) continue;
     }
@@ -111,7 +110,7 @@ ShownRows shown_rows(const CompareResult& result) {
 }
 
 int64_t untimed_rows(const CompareResult& result) {
-  return std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; });
+  return std::ranges::count_if(result.rows, [](const CompareRow& r) { return r.untimed; });
 }
 
 /// "207 cases that neither side timed have no row"; empty if there are none, or none was to be timed.
@@ -145,15 +144,14 @@ std::string nothing_in_common_text(const CompareResult& result) {
     (r.change == Change::kMissingNew ? base : fresh).insert(r.id);
   }
   if (base.empty() || fresh.empty()) return "";
-  const bool same_case =
-      std::any_of(base.begin(), base.end(), [&](const std::string& id) { return fresh.contains(id); });
+  const bool same_case = std::ranges::any_of(base, [&](const std::string& id) { return fresh.contains(id); });
   return same_case ? "no kernel ran the same case on both sides: --match case compares different kernels"
                    : "no case is on both sides: were they run with the same CONFIG and --set?";
 }
 
 /// Says what the intervals leave out where slower or faster rests on one run a side; empty if nowhere.
 std::string one_run_text(const CompareResult& result) {
-  const auto rows = std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& r) {
+  const auto rows = std::ranges::count_if(result.rows, [](const CompareRow& r) {
     const bool decided = r.change == Change::kSlower || r.change == Change::kFaster;
     return decided && r.evidence && r.evidence->base_runs == 1 && r.evidence->new_runs == 1 &&
            r.evidence->noise.runs == 0;
@@ -264,8 +262,7 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
   if (const std::string means = sweep_means(result); !means.empty()) out << markdown_text(means) << "\n\n";
   for (const TokenChange& t : result.tokens) out << markdown_text(token_change_text(t)) << "\n\n";
   if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << "\n\n";
-  if (!result.rows.empty() &&
-      std::all_of(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; }))
+  if (!result.rows.empty() && std::ranges::all_of(result.rows, [](const CompareRow& r) { return r.untimed; }))
     return;
   out << "| verdict | case | kernel | base | new | change, % | 95 % interval | note |\n"
          "|---|---|---|--:|--:|--:|--:|---|\n";

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <ostream>
 #include <sstream>
 
@@ -115,8 +116,7 @@ void print_failures(std::ostream& out, std::span<const Record> records, const Co
     print_details(out, *r);
     if (!r->repro.empty()) out << "  reproduce: " << one_line(r->repro) << '\n';
   }
-  const auto all = std::count_if(records.begin(), records.end(),
-                                 [](const Record& r) { return needs_attention(r.status); });
+  const auto all = std::ranges::count_if(records, [](const Record& r) { return needs_attention(r.status); });
   if (static_cast<std::size_t>(all) > shown.size()) {
     out << fmt::format(
         "\nThese are {} of {}, of each kind those with the least work; the report has the others' reasons.\n",
@@ -146,17 +146,17 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
       {"status", Align::kLeft}, {"case", Align::kLeft, true}, {"kernel", Align::kLeft}, {"time"}, {"± %"}};
   for (const FigureColumn& f : figures) columns.push_back(f.table);
   const auto skipped = [](const Record& r) { return r.status == Status::kSkip; };
-  const auto skips = std::count_if(records.begin(), records.end(), skipped);
+  const auto skips = std::ranges::count_if(records, skipped);
   std::vector<TableRow> rows;
   for (const Record& r : records) {
     if (skips <= kMostSkippedRows || !skipped(r)) rows.push_back(row_of(r, figures, style, marks));
   }
   // Columns without any measurement would take space from the ids.
   const auto counters = static_cast<std::size_t>(
-      std::count_if(figures.begin(), figures.end(), [](const FigureColumn& f) { return f.counter; }));
+      std::ranges::count_if(figures, [](const FigureColumn& f) { return f.counter; }));
   for (std::size_t i = kFirstFigure; i < columns.size() - counters; ++i) {
     const auto none = [&](const TableRow& r) { return r.cells.size() <= i || r.cells[i] == "-"; };
-    if (!std::all_of(rows.begin(), rows.end(), none)) continue;
+    if (!std::ranges::all_of(rows, none)) continue;
     for (TableRow& r : rows) {
       if (r.cells.size() > i) r.cells[i].clear();
     }
@@ -174,7 +174,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
   const auto beats = [](const Record& r) {
     return r.roofline && r.roofline->sol && *r.roofline->sol >= 1.005;
   };
-  if (std::any_of(records.begin(), records.end(), beats))
+  if (std::ranges::any_of(records, beats))
     line(
         "%SOL over 100: faster than the measured ceilings, which something slowed while they were measured. Run again on "
         "a quiet machine");
@@ -215,6 +215,11 @@ std::string progress_line(const Record& r, int64_t done, int64_t planned, const 
 std::size_t terminal_width(int fd) {
   winsize size{};
   return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+TableOptions style_of_stdout() {
+  const std::size_t width = terminal_width(STDOUT_FILENO);
+  return {width, width > 0 && !std::getenv("NO_COLOR")};
 }
 
 }  // namespace attnbench

@@ -6,13 +6,12 @@
 #include <span>
 #include <string>
 
+#include "harness/report/table.h"
 #include "harness/results/record.h"
 
 namespace attnbench {
 
-struct ConsoleOptions {
-  std::size_t width = 0;  ///< columns of the terminal; 0: as wide as needed
-  bool colour = false;
+struct ConsoleOptions : TableOptions {
   double elapsed_s = 0;             ///< wall time of the run in seconds, for the summary line
   bool ceilings_disturbed = false;  ///< measured on a busy machine: %SOL and bound get a mark
 };
@@ -25,6 +24,9 @@ std::string progress_line(const Record& r, int64_t done, int64_t planned, const 
 
 /// Columns of the terminal at this file descriptor; 0 if it is not a terminal.
 std::size_t terminal_width(int fd);
+
+/// The width of the terminal at stdout, with colours unless NO_COLOR is set.
+TableOptions style_of_stdout();
 
 /// Prints what is known of a failure beside its reason, indented: clues, and the last lines that a worker
 /// process wrote.

@@ -41,7 +41,7 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
     };
   };
   const auto any_sequence = [](auto&& has) {
-    return [has](const CaseParams& p) { return std::any_of(p.seqs.begin(), p.seqs.end(), has); };
+    return [has](const CaseParams& p) { return std::ranges::any_of(p.seqs, has); };
   };
   add("have more query heads than KV heads",
       [](const CaseParams& p) { return p.num_heads_q > p.num_heads_kv; });
@@ -166,8 +166,7 @@ struct MistakeCount {
   std::map<std::string, std::set<std::size_t>> beside;  ///< cases by the key of the other mistake
 
   const std::string& commonest() const {
-    return std::max_element(texts.begin(), texts.end(),
-                            [](const auto& a, const auto& b) { return a.second < b.second; })
+    return std::ranges::max_element(texts, [](const auto& a, const auto& b) { return a.second < b.second; })
         ->first;
   }
   std::string text() const { return commonest() + (texts.size() > 1 ? ", with other numbers in some" : ""); }
@@ -226,9 +225,8 @@ MistakeCounts count_mistakes(std::span<const Record> records) {
 /// the mistake speak against it, and so do cases that name other mistakes alone; both are counted.
 std::string commonest_clue(std::span<const Record> records) {
   const MistakeCounts counts = count_mistakes(records);
-  const auto most =
-      std::max_element(counts.mistakes.begin(), counts.mistakes.end(),
-                       [](const auto& a, const auto& b) { return a.second.rank() < b.second.rank(); });
+  const auto most = std::ranges::max_element(
+      counts.mistakes, [](const auto& a, const auto& b) { return a.second.rank() < b.second.rank(); });
   if (most == counts.mistakes.end() || most->second.cases.size() < 2) return "";
   const MistakeCount& count = most->second;
   std::string out = fmt::format("{} of {} wrong cases look like: {}{}", count.cases.size(), counts.wrong,
@@ -236,9 +234,8 @@ std::string commonest_clue(std::span<const Record> records) {
   if (count.against() > 0) {
     out += fmt::format(", but {} would be wrong by it, too", counted(count.right, "right case"));
   }
-  const auto second =
-      std::max_element(count.beside.begin(), count.beside.end(),
-                       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const auto second = std::ranges::max_element(
+      count.beside, [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   if (second != count.beside.end() && second->second.size() > 1) {
     out += fmt::format("; {} of them at once like: {}", second->second.size(),
                        counts.mistakes.at(second->first).text());
@@ -255,9 +252,9 @@ std::string race(std::span<const Record> records) {
   for (const Record& r : records) {
     if (r.status != Status::kFail) continue;
     ++wrong;
-    races += r.check &&
-             std::any_of(r.check->clues.begin(), r.check->clues.end(),
-                         [](const std::string& clue) { return clue.find(kARace) != std::string::npos; });
+    races += r.check && std::ranges::any_of(r.check->clues, [](const std::string& clue) {
+               return clue.find(kARace) != std::string::npos;
+             });
   }
   if (2 * races <= wrong) return "";
   return fmt::format("{} of {} wrong cases give other numbers in a second launch: {}", races, wrong, kARace);
@@ -270,7 +267,7 @@ std::string kind_of(const Record& r) {
   if (r.reason.starts_with(kInvariantReason))
     kind += r.reason.substr(0, r.reason.find(' ', kInvariantReason.size()));
   if (!r.check) return kind;
-  const auto told = std::find_if(r.check->clues.begin(), r.check->clues.end(), [](const std::string& clue) {
+  const auto told = std::ranges::find_if(r.check->clues, [](const std::string& clue) {
     return clue.starts_with("all wrong rows") || clue.starts_with("looks like");
   });
   if (told == r.check->clues.end()) return kind;
@@ -296,20 +293,19 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
   }
   // A mistake that a case's own launch shows is told more plainly than the invariants that it breaks elsewhere.
   const auto plain_first = [&] {
-    std::stable_partition(out.begin(), out.end(),
-                          [](const Record* r) { return !r->reason.starts_with(kInvariantReason); });
+    std::ranges::stable_partition(out,
+                                  [](const Record* r) { return !r->reason.starts_with(kInvariantReason); });
   };
   plain_first();
   if (out.size() <= most) return out;
   const auto work = [](const Record* r) { return cost_of(r->item).flop + cost_of(r->item).bytes; };
-  std::stable_sort(out.begin(), out.end(),
-                   [&](const Record* a, const Record* b) { return work(a) < work(b); });
+  std::ranges::stable_sort(out, [&](const Record* a, const Record* b) { return work(a) < work(b); });
   std::map<std::string, std::vector<const Record*>> by_kind;
   for (const Record* r : out) by_kind[kind_of(*r)].push_back(r);
   std::vector<std::vector<const Record*>> kinds;
   for (auto& [name, of] : by_kind) kinds.push_back(std::move(of));
   // Errors first, then what is most frequent.
-  std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
+  std::ranges::stable_sort(kinds, [](const auto& a, const auto& b) {
     const bool a_fails = a.front()->status == Status::kFail, b_fails = b.front()->status == Status::kFail;
     return a_fails != b_fails ? b_fails : a.size() > b.size();
   });
@@ -319,7 +315,7 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
       if (i < of.size() && out.size() < most) out.push_back(of[i]);
     }
   }
-  std::sort(out.begin(), out.end());  // restore the order of the records
+  std::ranges::sort(out);  // restore the order of the records
   plain_first();
   return out;
 }
@@ -327,7 +323,7 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
 std::vector<std::string> failure_patterns(std::span<const Record> records) {
   std::vector<std::string> kernels;
   for (const Record& r : records) {
-    if (r.status == Status::kFail && std::find(kernels.begin(), kernels.end(), r.kernel) == kernels.end())
+    if (r.status == Status::kFail && std::ranges::find(kernels, r.kernel) == kernels.end())
       kernels.push_back(r.kernel);
   }
   std::vector<std::string> out;
@@ -338,8 +334,8 @@ std::vector<std::string> failure_patterns(std::span<const Record> records) {
           (r.status == Status::kFail || (r.status == Status::kPass && cost_of(r.item.params).pairs > 0)))
         judged.push_back(r);  // without a key in sight a case is right by whatever code
     }
-    const auto wrong = std::count_if(judged.begin(), judged.end(),
-                                     [](const Record& r) { return r.status == Status::kFail; });
+    const auto wrong =
+        std::ranges::count_if(judged, [](const Record& r) { return r.status == Status::kFail; });
     if (wrong < 2) continue;
     if (std::string racy = race(judged); !racy.empty()) {
       out.push_back(kernel + ": " + std::move(racy));

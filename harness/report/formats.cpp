@@ -24,7 +24,7 @@ const std::vector<std::string>& report_formats() {
 void check_formats(std::span<const std::string> formats) {
   const auto& known = report_formats();
   for (const std::string& name : formats) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (std::ranges::find(known, name) != known.end()) continue;
     std::string allowed;
     for (const std::string& k : known) allowed += (allowed.empty() ? "" : ", ") + k;
     throw Error(fmt::format("unknown format '{}': allowed are {}", name, allowed));
@@ -40,9 +40,7 @@ std::vector<fs::path> write_reports(const fs::path& dir, std::span<const std::st
     paths.push_back(dir / name);
     write_file_atomically(paths.back(), text);
   };
-  const auto asked = [&](const char* name) {
-    return std::find(formats.begin(), formats.end(), name) != formats.end();
-  };
+  const auto asked = [&](const char* name) { return std::ranges::find(formats, name) != formats.end(); };
   write_one("results.json", results_text(results_to_json(context, records)));
   std::ostringstream text;
   if (asked("csv")) {

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 #include "harness/report/summary.h"
@@ -28,7 +30,7 @@ double seconds_of(const Record& r) {
 std::string class_name(const Record& r) {
   std::string name = "attnbench";
   for (std::string part : {r.item.sweep, r.kernel}) {
-    std::replace(part.begin(), part.end(), '.', '_');
+    std::ranges::replace(part, '.', '_');
     if (!part.empty()) name += "." + part;
   }
   return name;
@@ -84,40 +86,23 @@ std::string properties_of(const CoverageCounter& kernels) {
 }  // namespace
 
 std::string xml_text(std::string_view text) {
+  // Unescaped, a line break would become a space in an attribute.
+  static constexpr std::pair<char32_t, const char*> kEscapes[] = {
+      {'&', "&amp;"},   {'<', "&lt;"},   {'>', "&gt;"},   {'"', "&quot;"},
+      {'\'', "&apos;"}, {'\n', "&#10;"}, {'\r', "&#13;"}, {'\t', "&#9;"}};
   std::string out;
   for (const char32_t c : decode_utf8(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&apos;";
-        break;
-      case '\n':
-        out += "&#10;";
-        break;  // unescaped, it would become a space in an attribute
-      case '\r':
-        out += "&#13;";
-        break;
-      case '\t':
-        out += "&#9;";
-        break;
-      default:
-        // XML 1.0 cannot write other controls. U+007F to U+009F are allowed but discouraged. Characters that
-        // change the direction of text are omitted too.
-        if (c >= 0x20 && !(c >= 0x7f && c < 0xa0) && !(c >= 0x202a && c <= 0x202e) &&
-            !(c >= 0x2066 && c <= 0x2069) && c != 0xfffe && c != 0xffff) {
-          append_utf8(out, c);
-        }
+    const auto* escape =
+        std::find_if(std::begin(kEscapes), std::end(kEscapes), [c](const auto& e) { return e.first == c; });
+    if (escape != std::end(kEscapes)) {
+      out += escape->second;
+      continue;
+    }
+    // XML 1.0 cannot write other controls. U+007F to U+009F are allowed but discouraged. Characters that change the
+    // direction of text are omitted too.
+    if (c >= 0x20 && !(c >= 0x7f && c < 0xa0) && !(c >= 0x202a && c <= 0x202e) &&
+        !(c >= 0x2066 && c <= 0x2069) && c != 0xfffe && c != 0xffff) {
+      append_utf8(out, c);
     }
   }
   return out;
@@ -138,8 +123,7 @@ void JunitSuite::add_skipped(const std::string& message) {
 }
 
 JunitSuite& suite_of(std::vector<JunitSuite>& suites, const std::string& name) {
-  const auto it =
-      std::find_if(suites.begin(), suites.end(), [&](const JunitSuite& s) { return s.name == name; });
+  const auto it = std::ranges::find_if(suites, [&](const JunitSuite& s) { return s.name == name; });
   return it != suites.end() ? *it : suites.emplace_back(JunitSuite{name});
 }
 

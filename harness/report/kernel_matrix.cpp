@@ -83,8 +83,7 @@ std::string cell_of(const Record* r, const MatrixRow& row) {
 std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& rows) {
   std::vector<KernelColumn> columns;
   const auto column = [&columns](const std::string& name) -> KernelColumn& {
-    const auto c =
-        std::find_if(columns.begin(), columns.end(), [&](const KernelColumn& x) { return x.name == name; });
+    const auto c = std::ranges::find_if(columns, [&](const KernelColumn& x) { return x.name == name; });
     if (c != columns.end()) return *c;
     columns.push_back({name, 0, 0, 0, 0, {}, {}});
     return columns.back();
@@ -108,8 +107,8 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
       c.logs += std::log(r->time->median_us / row.fastest->time->median_us);
     }
   }
-  std::stable_sort(columns.begin(), columns.end(),
-                   [](const KernelColumn& a, const KernelColumn& b) { return a.slowdown() < b.slowdown(); });
+  std::ranges::stable_sort(
+      columns, [](const KernelColumn& a, const KernelColumn& b) { return a.slowdown() < b.slowdown(); });
   return columns;
 }
 
@@ -170,11 +169,11 @@ Matrix matrix_of(const ResultSet& run) {
       "median, and its multiple of the fastest kernel's; ~: their 95 % intervals overlap, so the order may be chance"};
   const auto disturbed = [](const Record& r) { return is_timed(r) && r.time->busy(); };
   const auto vague = [](const Record& r) { return is_timed(r) && r.time->vague(); };
-  if (std::any_of(run.results.begin(), run.results.end(), disturbed))
+  if (std::ranges::any_of(run.results, disturbed))
     m.legend.emplace_back(
         "!: other processes took the cores during more than half of the samples: an unreliable time, not "
         "counted");
-  if (std::any_of(run.results.begin(), run.results.end(), vague))
+  if (std::ranges::any_of(run.results, vague))
     m.legend.push_back(fmt::format("?: +/- {:g} % or more: not usable, and not counted", 100 * kVague));
   const auto left_out = [&m](int n, const char* which) {
     if (n == 0) return;

@@ -96,8 +96,7 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
   for (const std::string& pattern : failure_patterns(records)) out << "\n- " << markdown_text(pattern);
   for (const TokenTime& t : token_times(step_times(records)))
     out << "\n- " << markdown_text(token_time_text(t));
-  const bool counters =
-      std::any_of(records.begin(), records.end(), [](const Record& r) { return r.counters.has_value(); });
+  const bool counters = std::ranges::any_of(records, [](const Record& r) { return r.counters.has_value(); });
   const bool disturbed = context.ceilings.disturbed;
   const FigureStyle style{rate_unit_of(records), disturbed, 4};
   std::vector<FigureColumn> figures = figure_columns(style.rate);

@@ -127,7 +127,7 @@ std::vector<std::pair<std::string, double>> stall_shares(const NcuLaunch& l) {
     sum += value;
   }
   for (auto& [reason, value] : out) value = sum > 0 ? 100 * value / sum : 0;
-  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::ranges::sort(out, [](const auto& a, const auto& b) { return a.second > b.second; });
   return out;
 }
 
@@ -149,7 +149,7 @@ std::string word(const NcuLaunch& l, const char* name) {
 std::vector<NcuLaunch> parse_ncu_csv(std::string_view text) {
   const std::vector<Row> rows = csv_rows(table_of(text));
   const Row& head = rows.at(0);
-  const auto name_at = std::find(head.begin(), head.end(), "Kernel Name") - head.begin();
+  const auto name_at = std::ranges::find(head, "Kernel Name") - head.begin();
   if (name_at == static_cast<std::ptrdiff_t>(head.size()))
     throw Error("the table has no column \"Kernel Name\"");
   // The second row holds the units and has no id.

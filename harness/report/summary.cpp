@@ -7,15 +7,13 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "harness/results/text.h"
 
 namespace attnbench {
 
 RateUnit rate_unit_of(std::span<const Record> records) {
-  return rate_unit(
-      std::all_of(records.begin(), records.end(), [](const Record& r) { return r.device == "cpu"; }));
+  return rate_unit(std::ranges::all_of(records, [](const Record& r) { return r.device == "cpu"; }));
 }
 
 std::string summary_text(std::span<const Record> records) {
@@ -67,7 +65,7 @@ std::vector<std::string> time_legends(std::span<const Record> records) {
   std::vector<std::string> out;
   const auto add = [&](bool (TimeResult::*has)() const, std::string text) {
     const auto marked = [&](const Record& r) { return r.time && (*r.time.*has)(); };
-    if (std::any_of(records.begin(), records.end(), marked)) out.push_back(std::move(text));
+    if (std::ranges::any_of(records, marked)) out.push_back(std::move(text));
   };
   add(&TimeResult::busy,
       "! other processes took the cores during more than half of the samples (a thread waited for over 2 % of the time): "
@@ -94,8 +92,8 @@ std::string two_speed_times(std::span<const Record> records) {
 }
 
 std::string ceilings_legend(std::span<const Record> records, bool disturbed) {
-  const bool any = std::any_of(records.begin(), records.end(),
-                               [](const Record& r) { return r.roofline && r.roofline->sol; });
+  const bool any =
+      std::ranges::any_of(records, [](const Record& r) { return r.roofline && r.roofline->sol; });
   return any && disturbed ? "* the ceilings were measured on a busy machine: %SOL and bound may be wrong"
                           : "";
 }
@@ -113,8 +111,7 @@ std::vector<std::string> skip_reasons(std::span<const Record> records) {
   }
   std::vector<Group> order;
   for (const auto& [key, group] : groups) order.push_back(group);
-  std::stable_sort(order.begin(), order.end(),
-                   [](const Group& a, const Group& b) { return a.count > b.count; });
+  std::ranges::stable_sort(order, [](const Group& a, const Group& b) { return a.count > b.count; });
   std::vector<std::string> out;
   for (const Group& g : order) {
     out.push_back(counted(g.count, "run") + ": " + g.first->reason);
@@ -127,7 +124,7 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
   std::map<std::string, std::map<std::string, const TimeResult*>> times_of_case;
   for (const Record& r : records) {
     if (r.status != Status::kPass || !r.time) continue;
-    if (std::find(kernels.begin(), kernels.end(), r.kernel) == kernels.end()) kernels.push_back(r.kernel);
+    if (std::ranges::find(kernels, r.kernel) == kernels.end()) kernels.push_back(r.kernel);
     times_of_case[r.item.id][r.kernel] = &*r.time;
   }
   struct Shared {
@@ -154,11 +151,10 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
   };
   // The fastest: the one that is ahead of most others.
   const auto ahead = [&](const std::string& a) {
-    return std::count_if(kernels.begin(), kernels.end(),
-                         [&](const auto& b) { return shared(a, b).logs > 0; });
+    return std::ranges::count_if(kernels, [&](const auto& b) { return shared(a, b).logs > 0; });
   };
-  const auto best = std::max_element(kernels.begin(), kernels.end(),
-                                     [&](const auto& a, const auto& b) { return ahead(a) < ahead(b); });
+  const auto best =
+      std::ranges::max_element(kernels, [&](const auto& a, const auto& b) { return ahead(a) < ahead(b); });
   std::vector<std::string> out;
   for (const std::string& other : kernels) {
     const auto [n, disturbed, vague, logs] = shared(*best, other);
@@ -191,8 +187,8 @@ struct InvariantSum {
 
 /// " (merge: the kernel gives no LSE)": the most frequent reason.
 std::string most_skipped_for(const InvariantSum& sum) {
-  const auto most = std::max_element(sum.skipped_for.begin(), sum.skipped_for.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::ranges::max_element(
+      sum.skipped_for, [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most == sum.skipped_for.end()) return "";
   return fmt::format(" ({}{})", sum.skipped_for.size() > 1 ? "most for " : "", most->first);
 }
@@ -204,7 +200,7 @@ std::vector<std::string> invariant_sums(std::span<const Record> records) {
   std::vector<std::pair<std::string, InvariantSum>> kernels;  // in the order of the table
   for (const Record& r : records) {
     if (!r.check || r.check->invariants.empty()) continue;
-    auto k = std::find_if(kernels.begin(), kernels.end(), [&](const auto& x) { return x.first == r.kernel; });
+    auto k = std::ranges::find_if(kernels, [&](const auto& x) { return x.first == r.kernel; });
     if (k == kernels.end()) k = kernels.insert(k, {r.kernel, {}});
     for (const InvariantResult& i : r.check->invariants) {
       ++k->second.count[i.outcome];
@@ -236,7 +232,7 @@ std::string coverage_text(const Coverage& c) {
 
 std::string other_check_legend(std::span<const Record> records) {
   const auto marked = [](const Record& r) { return r.check && z_cell(*r.check).ends_with('^'); };
-  if (std::none_of(records.begin(), records.end(), marked)) return "";
+  if (std::ranges::none_of(records, marked)) return "";
   return "^ this max|z| is of the verified launch and within its limit; another check failed, which the failure's "
          "message names in brackets";
 }

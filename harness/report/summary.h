@@ -1,7 +1,6 @@
 // What a set of records comes to, in words.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "harness/facts/declared_types.h"
 #include "harness/results/text.h"
@@ -12,8 +11,7 @@ namespace attnbench {
 std::string Coverage::text() const { return fmt::format("{} of {}", ran, counted(asked, "case")); }
 
 void CoverageCounter::add(const Record& r) {
-  auto it =
-      std::find_if(kernels_.begin(), kernels_.end(), [&](const Entry& e) { return e.of.kernel == r.kernel; });
+  auto it = std::ranges::find_if(kernels_, [&](const Entry& e) { return e.of.kernel == r.kernel; });
   if (it == kernels_.end()) {
     it = kernels_.insert(it, Entry());
     it->of.kernel = r.kernel;

@@ -7,7 +7,7 @@ namespace attnbench {
 
 int worse_exit_code(int a, int b) {
   constexpr std::array order = {130, 2, 5, 1, 3, 4, 6, 0};
-  const auto rank = [&](int code) { return std::find(order.begin(), order.end(), code) - order.begin(); };
+  const auto rank = [&](int code) { return std::ranges::find(order, code) - order.begin(); };
   return rank(a) <= rank(b) ? a : b;
 }
 

@@ -5,11 +5,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <concepts>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -21,12 +22,12 @@
 
 namespace attnbench {
 
-/// The function that names the values of an enumeration, and their number.
-inline auto named(Status) { return std::pair(&status_name, std::size(kStatusNames)); }
-inline auto named(CacheMode) { return std::pair(&cache_mode_name, std::size(kCacheModeNames)); }
-inline auto named(InvariantResult::Outcome) { return std::pair(&outcome_name, std::size_t{4}); }
-inline auto named(DType) { return std::pair(&dtype_name, static_cast<std::size_t>(DType::kE2m1x2) + 1); }
-inline auto named(DeviceKind) { return std::pair(&device_kind_name, std::size_t{2}); }
+/// The names of an enumeration's values, in their order.
+inline std::span<const char* const> names_of(Status) { return kStatusNames; }
+inline std::span<const char* const> names_of(CacheMode) { return kCacheModeNames; }
+inline std::span<const char* const> names_of(InvariantResult::Outcome) { return kOutcomeNames; }
+inline std::span<const char* const> names_of(DType) { return kDTypeNames; }
+inline std::span<const char* const> names_of(DeviceKind) { return kDeviceKindNames; }
 
 /// The fields of one JSON object. Reading throws Error, which names the field that is missing or has a wrong
 /// type.
@@ -96,7 +97,7 @@ class Fields {
     if constexpr (std::is_same_v<T, double>) {
       return finite_or_null(value);
     } else if constexpr (std::is_enum_v<T>) {
-      return named(value).first(value);
+      return names_of(value)[static_cast<std::size_t>(value)];
     } else if constexpr (requires { value.has_value(); }) {
       return value ? written(*value) : Json(nullptr);
     } else if constexpr (requires { value.front().first; }) {  // a mapping
@@ -137,12 +138,10 @@ class Fields {
     } else if constexpr (std::is_enum_v<T>) {
       std::string text;
       read(j, key, text);
-      const auto [name, count] = named(value);
-      std::vector<std::string> names;
-      for (std::size_t i = 0; i < count; ++i) {
-        value = static_cast<T>(i);
-        if (text == names.emplace_back(name(value))) return;
-      }
+      const std::span<const char* const> names = names_of(value);
+      const auto found = std::ranges::find(names, text);
+      value = static_cast<T>(found - names.begin());
+      if (found != names.end()) return;
       throw Error(fmt::format("{} '{}' is not one of {}", key, text, fmt::join(names, ", ")));
     } else if constexpr (requires { value.has_value(); }) {
       value.reset();

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
 
 #include "harness/config/json_number.h"
 #include "harness/config/keys.h"

@@ -91,7 +91,7 @@ Record plain_entry(const json& entry) {
 /// Median and range of the repetitions.
 void finish_plain(TimeResult& t) {
   std::vector<double> s = t.samples_us;
-  std::sort(s.begin(), s.end());
+  std::ranges::sort(s);
   t.median_us = (s[(s.size() - 1) / 2] + s[s.size() / 2]) / 2;
   t.lo_us = s.front();
   t.hi_us = s.back();

@@ -173,8 +173,7 @@ nlohmann::ordered_json merge_results(const std::vector<std::string>& paths, cons
   int64_t planned = 0;
   for (const Part& p : parts) {
     if (!allowed.mixed) refuse_mixture(parts.front(), p);
-    auto plan =
-        static_cast<std::size_t>(std::find(digests.begin(), digests.end(), p.digest) - digests.begin());
+    auto plan = static_cast<std::size_t>(std::ranges::find(digests, p.digest) - digests.begin());
     if (plan == digests.size()) {
       digests.push_back(p.digest);
       planned += p.size;

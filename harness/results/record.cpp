@@ -43,7 +43,7 @@ std::optional<double> dram_over_model(const Record& r) {
 std::string reason_text(const Record& r) {
   std::vector<std::string> names;  // a detector may fire twice
   for (const std::string& name : r.check ? r.check->failed_by : std::vector<std::string>()) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   return names.empty() ? r.reason : fmt::format("{} [{}]", r.reason, fmt::join(names, ", "));
 }

@@ -30,11 +30,7 @@ std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups) {
 }
 
 Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change) {
-  return [change = std::move(change)](Tamper& t, const OpParams& op) {
-    AttentionParams p = op.attention;
-    change(t, p);
-    return t.launch(p);
-  };
+  return changed<&OpParams::attention>(std::move(change));
 }
 
 Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change) {
@@ -46,19 +42,16 @@ Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change) {
 }
 
 Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change) {
-  return with_op([change = std::move(change)](Tamper& t, OpParams& op) { change(t, op.kv_append); });
+  return changed<&OpParams::kv_append>(std::move(change));
 }
 
 int64_t pages_of(const HostView& v, int b) { return (v.k_len(b) + v.p().block_size - 1) / v.p().block_size; }
 
 Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change) {
-  return [change = std::move(change)](Tamper& t, const OpParams& op) {
-    const KernelStatus s = t.launch(op);
-    if (s != KernelStatus::kOk) return s;
-    const HostView view(t, op.attention);
-    t.edit(op.attention, [&](OutView& out) { change(view, out); });
-    return s;
-  };
+  return afterwards<&OpParams::attention>([change = std::move(change)](Tamper& t, const AttentionParams& p) {
+    const HostView view(t, p);
+    t.edit(p, [&](OutView& out) { change(view, out); });
+  });
 }
 
 void set_row(OutView& out, const HostRow& row, const RowAnswer& answer) {
@@ -79,7 +72,7 @@ void add_term(RowAnswer& row, double logit) {
 }
 
 RowAnswer merged(const std::vector<RowAnswer>& parts, const std::vector<double>& logs) {
-  const double top = *std::max_element(logs.begin(), logs.end());
+  const double top = *std::ranges::max_element(logs);
   RowAnswer m{std::vector<double>(parts[0].o.size(), 0.0), top};
   if (top == -INFINITY) return m;
   double sum = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/selftest/host_view.h"
@@ -29,8 +30,7 @@ struct Fault {
 
   /// Whether `ignores` names a type.
   bool about_types() const {
-    return std::any_of(ignores.begin(), ignores.end(),
-                       [](const std::string& key) { return key.starts_with("dtype"); });
+    return std::ranges::any_of(ignores, [](const std::string& key) { return key.starts_with("dtype"); });
   }
 };
 
@@ -81,6 +81,25 @@ FaultClass block_scale_faults();
 
 /// The groups in one list, in their order.
 std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups);
+
+/// A launch in which `change(t, p)` has changed the parameters of its op.
+template <auto of, class Change>
+Tamper::Fault changed(Change change) {
+  return [change = std::move(change)](Tamper& t, const OpParams& op) {
+    OpParams wrong = op;
+    change(t, wrong.*of);
+    return t.launch(wrong);
+  };
+}
+/// The right launch; then `change(t, p)` changes memory.
+template <auto of, class Change>
+Tamper::Fault afterwards(Change change) {
+  return [change = std::move(change)](Tamper& t, const OpParams& op) {
+    const KernelStatus s = t.launch(op);
+    if (s == KernelStatus::kOk) change(t, op.*of);
+    return s;
+  };
+}
 
 /// A launch of attention with changed parameters.
 Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change);

@@ -159,7 +159,7 @@ std::vector<Fault> latent_caches() {
              std::vector<uint16_t> read;
              for (int c = 0; c < r.tail_channels; ++c)
                read.push_back(float_to_bf16(e4m3_to_float(reinterpret_cast<uint8_t*>(r.tail)[c])));
-             std::copy(read.begin(), read.end(), r.tail);
+             std::ranges::copy(read, r.tail);
            }),
            {"kv_dtype: fp8_ds_mla"}}};
 }

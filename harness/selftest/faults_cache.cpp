@@ -101,9 +101,7 @@ struct Row {
 };
 /// The right launch; then each quantised row of K is changed.
 Tamper::Fault with_rows(std::function<void(Tamper&, const KvAppendParams&, Row)> change) {
-  return [change](Tamper& t, const OpParams& op) {
-    const KernelStatus status = t.launch(op);
-    const KvAppendParams& p = op.kv_append;
+  return afterwards<&OpParams::kv_append>([change](Tamper& t, const KvAppendParams& p) {
     const ScaleParams& s = p.k_scale;
     const auto slots = t.read<int64_t>(p.slot_mapping, p.num_tokens);
     auto cache = t.read<unsigned char>(p.k_cache, p.num_blocks * p.k_stride_block);
@@ -122,8 +120,7 @@ Tamper::Fault with_rows(std::function<void(Tamper&, const KvAppendParams&, Row)>
     }
     t.write(p.k_cache, cache);
     if (s.computed) t.write(s.computed, scales);
-    return status;
-  };
+  });
 }
 
 /// Each number of int8 keys with given scales is stored as stored(key / scale).
@@ -191,11 +188,8 @@ std::vector<Fault> in_call_at_wrong_places() {
           {"in_call_one_token_past_capacity",
            "a row is written behind each sequence's last",
            {kContiguousInCall},
-           [](Tamper& t, const OpParams& op) {
-             const KernelStatus s = t.launch(op);
-             write_past_the_end(t, op.attention);
-             return s;
-           }}};
+           afterwards<&OpParams::attention>(
+               [](Tamper& t, const AttentionParams& p) { write_past_the_end(t, p); })}};
 }
 
 std::vector<Fault> in_call_wrong_rows() {

@@ -1,8 +1,6 @@
 // Features that a kernel accepts and ignores, if no other class has them. The result is wrong but plausible.
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <utility>
 #include <vector>
 
 #include "harness/selftest/fault.h"

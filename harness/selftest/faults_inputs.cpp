@@ -32,15 +32,12 @@ std::vector<float> ones(int64_t n) { return std::vector<float>(static_cast<std::
 
 /// The right launch; then its probabilities, (Hq, total_q, max_seqlen_k), are changed.
 Tamper::Fault with_probs(const std::function<void(const AttentionParams&, std::vector<float>&)>& change) {
-  return [change](Tamper& t, const OpParams& op) {
-    const KernelStatus s = t.launch(op);
-    const AttentionParams& p = op.attention;
-    if (s != KernelStatus::kOk || p.probs == nullptr) return s;
+  return afterwards<&OpParams::attention>([change](Tamper& t, const AttentionParams& p) {
+    if (p.probs == nullptr) return;
     auto probs = t.read<float>(p.probs, p.num_heads_q * p.probs_stride_head);
     change(p, probs);
     t.write(p.probs, probs);
-    return s;
-  };
+  });
 }
 
 }  // namespace
@@ -181,31 +178,26 @@ FaultClass num_splits_faults() {
            {"part_without_keys_counted",
             "a part that is left over adds exp(0) to the denominator",
             {kParts},
-            [longest](Tamper& t, const OpParams& op) {
-              const AttentionParams& p = op.attention;
-              const KernelStatus s = t.launch(op);
-              if (s != KernelStatus::kOk || p.num_splits < 2) return s;
+            afterwards<&OpParams::attention>([longest](Tamper& t, const AttentionParams& p) {
+              if (p.num_splits < 2) return;
               const int32_t keys = longest(t, p);
               const int32_t share = (keys + p.num_splits - 1) / p.num_splits;
               const int32_t empty = share > 0 ? p.num_splits - (keys + share - 1) / share : p.num_splits;
-              if (empty == 0) return s;
+              if (empty == 0) return;
               t.edit(p, [&](OutView& out) {
                 for (float& lse : out.lse) lse += std::log1p(static_cast<float>(empty) * std::exp(-lse));
               });
-              return s;
-            }},
+            })},
            {"one_part_counted_twice",
             "with an odd number of parts the first one enters the merged LSE twice",
             {kParts},
-            [](Tamper& t, const OpParams& op) {
-              const KernelStatus s = t.launch(op);
-              const int32_t n = op.attention.num_splits;
-              if (s != KernelStatus::kOk || n < 2 || n % 2 == 0) return s;
-              t.edit(op.attention, [&](OutView& out) {
+            afterwards<&OpParams::attention>([](Tamper& t, const AttentionParams& p) {
+              const int32_t n = p.num_splits;
+              if (n < 2 || n % 2 == 0) return;
+              t.edit(p, [&](OutView& out) {
                 for (float& lse : out.lse) lse += std::log1p(1.0f / static_cast<float>(n));
               });
-              return s;
-            }}}};
+            })}}};
 }
 
 }  // namespace attnbench

@@ -112,7 +112,7 @@ FaultClass key_list_faults() {
               const HostView view(t, p);
               std::vector<int32_t> lists = view.lists, lengths = view.list_lengths;
               make_junk_rows(view, lists);
-              std::replace(lengths.begin(), lengths.end(), 0, p.topk);
+              std::ranges::replace(lengths, 0, p.topk);
               p.topk_indices = t.put(lists);
               p.topk_length = t.put(lengths);
             }),

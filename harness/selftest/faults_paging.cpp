@@ -1,7 +1,6 @@
 // Faults of pages, of memory that must not be read, and of heads.
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "harness/selftest/fault.h"
 

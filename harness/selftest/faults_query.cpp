@@ -75,10 +75,8 @@ Tamper::Fault with_queries_of(const std::function<void(Tamper&, KvAppendParams&)
   };
 }
 
-/// The right launch; then each row of a padding token holds its query.
-KernelStatus write_padding(Tamper& t, const OpParams& op) {
-  const KernelStatus status = t.launch(op);
-  const KvAppendParams& p = op.kv_append;
+/// Each row of a padding token holds its query.
+void write_padding(Tamper& t, const KvAppendParams& p) {
   const auto slots = t.read<int64_t>(p.slot_mapping, p.num_tokens);
   const auto size = static_cast<int64_t>(dtype_size(p.dtype_in));
   for (int64_t i = 0; i < p.num_tokens; ++i) {
@@ -90,7 +88,6 @@ KernelStatus write_padding(Tamper& t, const OpParams& op) {
               t.read<unsigned char>(static_cast<const char*>(p.query) + from, p.head_dim * size));
     }
   }
-  return status;
 }
 
 }  // namespace
@@ -152,7 +149,7 @@ FaultClass query_faults() {
        {"padding_query_written",
         "queries of padding tokens are returned, too",
         {kQueryCopied},
-        write_padding,
+        afterwards<&OpParams::kv_append>(write_padding),
         {"query_out: same"}},
        {"positions64_read_as_int32",
         "each half of a position of 64 bits is taken as a position",

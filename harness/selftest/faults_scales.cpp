@@ -1,5 +1,4 @@
 // Faults of what shares a scale, of O in e4m3, of new rows for a quantised cache, and of rows that hold K and V.
-#include <algorithm>
 
 #include "harness/ops/op.h"
 #include "harness/selftest/fault.h"
@@ -168,14 +167,11 @@ std::vector<Fault> e4m3_outputs() {
           {"out_without_saturation",
            "what is past 448 becomes NaN",
            {kE4m3Output},
-           [](Tamper& t, const OpParams& op) {
-             const KernelStatus s = t.launch(op);
-             const AttentionParams& p = op.attention;
+           afterwards<&OpParams::attention>([](Tamper& t, const AttentionParams& p) {
              auto out = t.read<unsigned char>(p.out, p.total_q * p.out_stride_token);
              for (unsigned char& x : out) x |= (x & 0x7f) == 0x7e ? 0x7f : 0;
              t.write(p.out, out);
-             return s;
-           },
+           }),
            {"out_dtype: e4m3"}},
           {"out_scale_1_percent_off",
            "O is divided by 1.01 times its scale",

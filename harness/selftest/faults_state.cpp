@@ -14,15 +14,6 @@ constexpr const char* kPacked = "{kv: packed, " SMALL ", mask: causal, batch: q4
 constexpr const char* kTiny =
     "{kv: paged, block_size: 16, dtype: bf16, heads: 2/1, head_dim: 64, mask: none, batch: 2q1s20}";
 
-/// The right launch; then memory is changed.
-Tamper::Fault afterwards(std::function<void(Tamper&, const AttentionParams&)> change) {
-  return [change](Tamper& t, const OpParams& op) {
-    const KernelStatus s = t.launch(op);
-    if (s == KernelStatus::kOk) change(t, op.attention);
-    return s;
-  };
-}
-
 const char* out_end(const AttentionParams& p) {
   return static_cast<const char*>(p.out) +
          p.total_q * p.out_stride_token * static_cast<int64_t>(dtype_size(p.dtype_out));
@@ -30,19 +21,16 @@ const char* out_end(const AttentionParams& p) {
 
 /// Flips the last bit of one element of O in rows of head 0. `of` names the channel; -1: none in this row.
 Tamper::Fault with_nudge(std::function<int(Tamper&, const AttentionParams&, const HostRow&)> of) {
-  return [of](Tamper& t, const OpParams& op) {
-    const KernelStatus s = t.launch(op);
-    if (s != KernelStatus::kOk) return s;
-    const HostView view(t, op.attention);
-    t.edit(op.attention, [&](OutView& out) {
+  return afterwards<&OpParams::attention>([of](Tamper& t, const AttentionParams& p) {
+    const HostView view(t, p);
+    t.edit(p, [&](OutView& out) {
       for (const HostRow& r : view.rows()) {
         if (r.head != 0) continue;
-        const int channel = of(t, op.attention, r);
-        if (channel >= 0) out.nudge(r.token, 0, channel % op.attention.head_dim);
+        const int channel = of(t, p, r);
+        if (channel >= 0) out.nudge(r.token, 0, channel % p.head_dim);
       }
     });
-    return s;
-  };
+  });
 }
 
 }  // namespace
@@ -52,18 +40,18 @@ FaultClass memory_faults() {
           {{"one_element_past_output",
             "one element is written behind O",
             {kPacked, kPaged},
-            afterwards([](Tamper& t, const AttentionParams& p) {
+            afterwards<&OpParams::attention>([](Tamper& t, const AttentionParams& p) {
               t.write(out_end(p), std::vector<unsigned char>(dtype_size(p.dtype_out), 0x3f));
             })},
            {"one_element_before_lse",
             "one element is written before LSE",
             {kPacked, kPaged},
-            afterwards(
+            afterwards<&OpParams::attention>(
                 [](Tamper& t, const AttentionParams& p) { t.write(p.lse - 1, std::vector<float>{1.0f}); })},
            {"workspace_overrun",
             "one byte is written behind the workspace",
             {kPacked, kPaged},
-            afterwards([](Tamper& t, const AttentionParams&) {
+            afterwards<&OpParams::attention>([](Tamper& t, const AttentionParams&) {
               t.write(static_cast<char*>(t.workspace()) + t.workspace_bytes(), std::vector<unsigned char>{7});
             })},
            {"row_written_into_next_sequence",
@@ -97,7 +85,7 @@ FaultClass memory_faults() {
            {"query_overwritten",
             "q is scaled in place",
             {kPacked, kPaged},
-            afterwards([](Tamper& t, const AttentionParams& p) {
+            afterwards<&OpParams::attention>([](Tamper& t, const AttentionParams& p) {
               if (p.total_q == 0) return;
               auto q = t.read<unsigned char>(
                   p.q, p.total_q * p.q_stride_token * static_cast<int64_t>(dtype_size(p.dtype_q)));
@@ -107,7 +95,7 @@ FaultClass memory_faults() {
            {"cache_overwritten",
             "a slot of the pool that nobody reads is written",
             {kPaged},
-            afterwards([](Tamper& t, const AttentionParams& p) {
+            afterwards<&OpParams::attention>([](Tamper& t, const AttentionParams& p) {
               if (!(p.features & kPagedKv)) return;
               const int64_t last = int64_t{p.num_blocks} * p.k_stride_block - 1;
               t.write(static_cast<const char*>(p.k) + last * static_cast<int64_t>(dtype_size(p.dtype_k)),
@@ -116,7 +104,7 @@ FaultClass memory_faults() {
            {"block_table_overwritten",
             "an entry of the block table is changed",
             {kPaged},
-            afterwards([](Tamper& t, const AttentionParams& p) {
+            afterwards<&OpParams::attention>([](Tamper& t, const AttentionParams& p) {
               if (p.block_table == nullptr) return;
               auto first = t.read<int32_t>(p.block_table, 1);
               first[0] += 1;
@@ -169,14 +157,12 @@ FaultClass state_faults() {
            {"rare_race",
             "one row of one launch in 1000 is wrong",
             {kTiny},
-            [](Tamper& t, const OpParams& op) {
-              const KernelStatus s = t.launch(op);
+            afterwards<&OpParams::attention>([](Tamper& t, const AttentionParams& p) {
               const uint32_t draw = philox4x32(static_cast<uint32_t>(t.launches()), 0, 0, 0, 1).x[0];
               if (t.launches() > 1 && draw < 0xffffffffu / 1000) {
-                t.edit(op.attention, [&](OutView& out) { out.set_o(0, 0, 0, out.o(0, 0, 0) + 1.0f); });
+                t.edit(p, [&](OutView& out) { out.set_o(0, 0, 0, out.o(0, 0, 0) + 1.0f); });
               }
-              return s;
-            },
+            }),
             {},
             5000}}};
 }

@@ -137,14 +137,11 @@ std::vector<Fault> strides_of_in_call() {
           {"in_call_clears_behind_a_token",
            "what lies in the cache behind the heads of a token is written",
            {kInCall},
-           [](Tamper& t, const OpParams& op) {
-             const AttentionParams& p = op.attention;
-             const KernelStatus s = t.launch(op);
-             if ((p.features & kHnd) != 0) return s;
+           afterwards<&OpParams::attention>([](Tamper& t, const AttentionParams& p) {
+             if ((p.features & kHnd) != 0) return;
              clear_behind_token(t, p.k_cache, p.dtype_k, int64_t{p.num_heads_kv} * p.head_dim,
                                 p.k_stride_token);
-             return s;
-           }},
+           })},
           {"in_call_new_v_has_the_strides_of_new_k",
            "new values are addressed as new keys",
            {kInCall},
@@ -165,8 +162,7 @@ std::vector<Fault> strides_of_append() {
           {"append_caches_taken_as_dense",
            "kv_append addresses the caches by Hkv, D and block_size",
            {kTokens},
-           with_op([](Tamper&, OpParams& op) {
-             KvAppendParams& p = op.kv_append;
+           with_append([](Tamper&, KvAppendParams& p) {
              if ((p.features & kHnd) != 0) return;
              p.k_stride_head = p.v_stride_head = p.head_dim;
              p.k_stride_token = p.v_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
@@ -175,8 +171,7 @@ std::vector<Fault> strides_of_append() {
           {"append_v_cache_has_the_strides_of_the_k_cache",
            "kv_append addresses the cache of V as that of K",
            {kTokens},
-           with_op([](Tamper&, OpParams& op) {
-             KvAppendParams& p = op.kv_append;
+           with_append([](Tamper&, KvAppendParams& p) {
              p.v_stride_block = p.k_stride_block;
              p.v_stride_token = p.k_stride_token;
              p.v_stride_head = p.k_stride_head;
@@ -184,8 +179,7 @@ std::vector<Fault> strides_of_append() {
           {"append_given_scales_taken_as_dense",
            "scales of channels that kv_append is given are D apart",
            {kGivenScales},
-           with_op([](Tamper&, OpParams& op) {
-             KvAppendParams& p = op.kv_append;
+           with_append([](Tamper&, KvAppendParams& p) {
              p.k_scale.given_stride_head = p.v_scale.given_stride_head = p.head_dim;
            })},
           {"append_given_head_scales_taken_as_dense",
@@ -197,8 +191,7 @@ std::vector<Fault> strides_of_append() {
           {"append_computed_scales_taken_as_dense",
            "scales that kv_append computes are stored by Hkv and block_size",
            {kComputedScales},
-           with_op([](Tamper&, OpParams& op) {
-             KvAppendParams& p = op.kv_append;
+           with_append([](Tamper&, KvAppendParams& p) {
              if ((p.features & kHnd) != 0) return;
              take_as_dense(p, p.k_scale);
              take_as_dense(p, p.v_scale);
@@ -206,8 +199,7 @@ std::vector<Fault> strides_of_append() {
           {"append_v_scales_have_the_strides_of_k_scales",
            "computed scales of V are stored as those of K",
            {kComputedScales},
-           with_op([](Tamper&, OpParams& op) {
-             KvAppendParams& p = op.kv_append;
+           with_append([](Tamper&, KvAppendParams& p) {
              p.v_scale.stride_block = p.k_scale.stride_block;
              p.v_scale.stride_token = p.k_scale.stride_token;
              p.v_scale.stride_head = p.k_scale.stride_head;
@@ -215,14 +207,11 @@ std::vector<Fault> strides_of_append() {
           {"append_clears_behind_a_token_of_scales",
            "what lies between computed scales of tokens is written",
            {kComputedScales},
-           [](Tamper& t, const OpParams& op) {
-             const KvAppendParams& p = op.kv_append;
-             const KernelStatus s = t.launch(op);
-             if ((p.features & kHnd) != 0) return s;
+           afterwards<&OpParams::kv_append>([](Tamper& t, const KvAppendParams& p) {
+             if ((p.features & kHnd) != 0) return;
              clear_behind_token(t, p.k_scale.computed, DType::kFp32,
                                 (p.num_heads_kv - 1) * p.k_scale.stride_head + 1, p.k_scale.stride_token);
-             return s;
-           }}};
+           })}};
 }
 
 std::vector<Fault> strides_of_merge() {

@@ -29,8 +29,7 @@ HostView::HostView(Tamper& t, const AttentionParams& p) : p_(p) {
   used = ints(p.seqused_k, b);
   cache_rows = ints(p.cache_batch_idx, b);
   const bool paged = (p.features & kPagedKv) != 0;
-  const int64_t table_rows =
-      paged && !cache_rows.empty() ? 1 + *std::max_element(cache_rows.begin(), cache_rows.end()) : b;
+  const int64_t table_rows = paged && !cache_rows.empty() ? 1 + *std::ranges::max_element(cache_rows) : b;
   table = ints(p.block_table, table_rows * p.block_table_stride);
   leftpad = ints(p.cache_leftpad, b);
   if (p.alibi_slopes)

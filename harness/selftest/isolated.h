@@ -9,7 +9,6 @@
 //                     {"lost": "why"}                             the device is lost; the worker ends
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>

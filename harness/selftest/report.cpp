@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "harness/error.h"
 #include "harness/facts/verdict.h"
+#include "harness/results/fields.h"
 #include "harness/results/json.h"
 #include "harness/results/text.h"
 
@@ -15,10 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Outcome = FaultResult::Outcome;
-
-Json rule_to_json(const std::optional<bool>& says) {
-  return says ? Json(*says ? "pass" : "fail") : Json(nullptr);
-}
 
 const char* rule_cell(const std::optional<bool>& says) { return !says ? "" : *says ? "pass" : "fail"; }
 
@@ -30,8 +26,8 @@ std::string others(const std::vector<std::string>& caught_by) {
   std::string text;
   std::vector<std::string> told;
   for (const std::string& d : caught_by) {
-    if (std::find(kColumns.begin(), kColumns.end(), d) != kColumns.end()) continue;
-    if (std::find(told.begin(), told.end(), d) != told.end()) continue;
+    if (std::ranges::find(kColumns, d) != kColumns.end()) continue;
+    if (std::ranges::find(told, d) != told.end()) continue;
     told.push_back(d);
     const std::string prefix = detector::kInvariant;
     text += (text.empty() ? "" : ", ") + (d.rfind(prefix, 0) == 0 ? d.substr(prefix.size()) : d);
@@ -39,78 +35,66 @@ std::string others(const std::vector<std::string>& caught_by) {
   return text;
 }
 
-std::optional<bool> rule_from_json(const Json& says) {
-  return says.is_null() ? std::nullopt : std::optional(says == "pass");
-}
-
-Json fault_to_json(const FaultResult& f) {
-  return {{"name", f.name},
-          {"class", f.fault_class},
-          {"what", f.what},
-          {"kernel", f.kernel},
-          {"case", f.item},
-          {"outcome", outcome_name(f.outcome)},
-          {"caught_by", f.caught_by},
-          {"reason", f.reason},
-          {"allclose_1e2", rule_to_json(f.allclose)},
-          {"twice_naive", rule_to_json(f.twice_naive)}};
-}
-
 /// A failed clean run in a line: "with its inputs copied to other memory: attnbench run ...: O of ...".
 std::string failure_line(const CleanFailure& f) {
   return fmt::format("{}{}: {}", f.beside.empty() ? "" : "with " + f.beside + ": ", f.repro, f.reason);
 }
 
-FaultResult fault_from_json(const Json& j) {
-  FaultResult f;
-  j.at("name").get_to(f.name);
-  j.at("class").get_to(f.fault_class);
-  j.at("what").get_to(f.what);
-  j.at("kernel").get_to(f.kernel);
-  j.at("case").get_to(f.item);
-  j.at("caught_by").get_to(f.caught_by);
-  j.at("reason").get_to(f.reason);
-  f.allclose = rule_from_json(j.at("allclose_1e2"));
-  f.twice_naive = rule_from_json(j.at("twice_naive"));
-  for (const Outcome o : {Outcome::kCaught, Outcome::kEscaped, Outcome::kNotApplicable, Outcome::kError}) {
-    if (j.at("outcome") != outcome_name(o)) continue;
-    f.outcome = o;
-    return f;
-  }
-  throw Error("no outcome: " + j.at("outcome").dump(), kExitFailure);
-}
-
 }  // namespace
 
-Json step_to_json(const StepResult& r) {
-  Json failures = Json::array();
-  for (const CleanFailure& f : r.clean.failures)
-    failures.push_back(
-        {{"kernel", f.kernel}, {"reason", f.reason}, {"repro", f.repro}, {"beside", f.beside}});
-  return {{"fault", r.fault ? fault_to_json(*r.fault) : Json(nullptr)},
-          {"runs", r.clean.runs},
-          {"skipped", r.clean.skipped},
-          {"failures", failures},
-          {"errors", r.clean.errors}};
+static std::span<const char* const> names_of(Outcome) { return kFaultOutcomeNames; }
+
+static void describe(Fields& f, FaultResult& r) {
+  const auto rule = [&f](const char* key, std::optional<bool>& says) {
+    std::optional<std::string> word;
+    if (says) word = rule_cell(says);
+    f(key, word);
+    if (word) says = *word == "pass";
+  };
+  f("name", r.name);
+  f("class", r.fault_class);
+  f("what", r.what);
+  f("kernel", r.kernel);
+  f("case", r.item);
+  f("outcome", r.outcome);
+  f("caught_by", r.caught_by);
+  f("reason", r.reason);
+  rule("allclose_1e2", r.allclose);
+  rule("twice_naive", r.twice_naive);
+}
+
+static void describe(Fields& f, CleanFailure& c) {
+  f("kernel", c.kernel);
+  f("reason", c.reason);
+  f("repro", c.repro);
+  f("beside", c.beside);
+}
+
+static void describe(Fields& f, StepResult& r) {
+  f("fault", r.fault);
+  f("runs", r.clean.runs);
+  f("skipped", r.clean.skipped);
+  f("failures", r.clean.failures);
+  f("errors", r.clean.errors);
+}
+
+Json step_to_json(const StepResult& result) {
+  StepResult copy = result;
+  Json j;
+  return Fields(j, nullptr).written(copy);
 }
 
 StepResult step_from_json(const Json& j) {
   StepResult r;
-  if (!j.at("fault").is_null()) r.fault = fault_from_json(j.at("fault"));
-  j.at("runs").get_to(r.clean.runs);
-  j.at("skipped").get_to(r.clean.skipped);
-  for (const Json& f : j.at("failures"))
-    r.clean.failures.push_back({f.at("kernel").get<std::string>(), f.at("reason").get<std::string>(),
-                                f.at("repro").get<std::string>(), f.at("beside").get<std::string>()});
-  j.at("errors").get_to(r.clean.errors);
+  Fields(j, nullptr, /*whole=*/true).read(j, "step", r);
   return r;
 }
 
 Json selftest_to_json(const RunContext& context, const SelftestResult& result) {
   Json j;
   j["context"] = context_to_json(context);
-  j["faults"] = Json::array();
-  for (const FaultResult& f : result.faults) j["faults"].push_back(fault_to_json(f));
+  std::vector<FaultResult> faults = result.faults;
+  j["faults"] = Fields(j, nullptr).written(faults);
   Json failures = Json::array();
   for (const CleanFailure& f : result.clean.failures) failures.push_back(failure_line(f));
   j["clean"] = {{"runs", result.clean.runs},
@@ -152,9 +136,8 @@ std::string SelftestResult::clean_text() const {
   // The first failure of each kind, and how many there are.
   std::vector<std::pair<const CleanFailure*, int64_t>> groups;
   for (const CleanFailure& f : clean.failures) {
-    const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
-      return g.first->kernel == f.kernel && g.first->beside == f.beside;
-    });
+    const auto known = std::ranges::find_if(
+        groups, [&](const auto& g) { return g.first->kernel == f.kernel && g.first->beside == f.beside; });
     if (known == groups.end()) {
       groups.emplace_back(&f, 1);
     } else {
@@ -164,8 +147,8 @@ std::string SelftestResult::clean_text() const {
   std::string text;
   for (const auto& [first, n] : groups) {
     const std::string runs = n == 1 ? "1 clean run" : fmt::format("{} clean runs", n);
-    const bool has_faults = std::any_of(faults.begin(), faults.end(),
-                                        [&f = *first](const FaultResult& r) { return r.kernel == f.kernel; });
+    const bool has_faults =
+        std::ranges::any_of(faults, [&f = *first](const FaultResult& r) { return r.kernel == f.kernel; });
     text += first->beside.empty()
                 ? fmt::format("{} is wrong without any fault, in {}{}: make `attnbench run` pass first\n",
                               first->kernel, runs, has_faults ? "" : ", so no fault was put into it")
@@ -204,7 +187,7 @@ void write_selftest_markdown(std::ostream& out, const SelftestResult& result) {
       out << fmt::format(" **{}**{}{} |", outcome_name(f.outcome), f.reason.empty() ? "" : ": ", f.reason);
     } else {
       for (const char* c : kColumns) {
-        const bool saw = std::find(f.caught_by.begin(), f.caught_by.end(), c) != f.caught_by.end();
+        const bool saw = std::ranges::find(f.caught_by, c) != f.caught_by.end();
         out << (saw ? " x |" : " |");
       }
       out << " " << others(f.caught_by) << " |";
@@ -212,7 +195,7 @@ void write_selftest_markdown(std::ostream& out, const SelftestResult& result) {
     out << fmt::format(" {} | {} |\n", rule_cell(f.allclose), rule_cell(f.twice_naive));
   }
   const auto passed = [&](std::optional<bool> FaultResult::*rule) {
-    return std::count_if(result.faults.begin(), result.faults.end(), [&](const FaultResult& f) {
+    return std::ranges::count_if(result.faults, [&](const FaultResult& f) {
       return f.outcome != Outcome::kNotApplicable && (f.*rule).value_or(false);
     });
   };

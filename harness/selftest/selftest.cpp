@@ -174,7 +174,7 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     Tamper tamper(kernel, device);
     const Kernel& wrong = tamper.armed([&](Tamper& t, const OpParams& op) {
       if (t.launches() > 1 || c.params.expect_refused) return fault.launch(t, op);
-      if (attention_of(op) == nullptr || (op.attention.features & kBeyondHost)) {
+      if (!traits_of(op.op).forward() || (op.attention.features & kBeyondHost)) {
         return judge_by_good(
             t, op, [&] { return fault.launch(t, op); }, seen);
       }
@@ -299,7 +299,7 @@ void add(const CleanResult& more, CleanResult& clean) {
 }  // namespace
 
 int64_t SelftestResult::count(FaultResult::Outcome o) const {
-  return std::count_if(faults.begin(), faults.end(), [o](const FaultResult& f) { return f.outcome == o; });
+  return std::ranges::count_if(faults, [o](const FaultResult& f) { return f.outcome == o; });
 }
 
 int SelftestResult::exit_code() const {

@@ -51,10 +51,8 @@ struct FaultResult {
   std::optional<bool> allclose;     ///< within 1e-2 + 1e-2 |expected| everywhere
   std::optional<bool> twice_naive;  ///< largest error at most twice a naive computation's in this precision
 };
-constexpr const char* outcome_name(FaultResult::Outcome o) {
-  constexpr const char* names[] = {"caught", "escaped", "not applicable", "error"};
-  return names[static_cast<int>(o)];
-}
+inline constexpr const char* kFaultOutcomeNames[] = {"caught", "escaped", "not applicable", "error"};
+constexpr const char* outcome_name(FaultResult::Outcome o) { return kFaultOutcomeNames[static_cast<int>(o)]; }
 
 /// A clean run that failed.
 struct CleanFailure {

@@ -102,13 +102,11 @@ Tamper::Fault dropped_keys(double size) {
 }
 
 Tamper::Fault wrong_lse(double size) {
-  return [size](Tamper& t, const OpParams& op) {
-    const KernelStatus s = t.launch(op);
-    t.edit(op.attention, [size](OutView& out) {
+  return afterwards<&OpParams::attention>([size](Tamper& t, const AttentionParams& p) {
+    t.edit(p, [size](OutView& out) {
       for (float& x : out.lse) x += static_cast<float>(size);
     });
-    return s;
-  };
+  });
 }
 
 class AttentionMeasurement : public Measurement {

@@ -9,7 +9,7 @@ namespace attnbench {
 FreeList::FreeList(int32_t num_blocks, FreeOrder order)
     : order_(order), ids_(static_cast<std::size_t>(num_blocks)), size_(num_blocks) {
   std::iota(ids_.begin(), ids_.end(), 0);  // also a heap
-  if (order == FreeOrder::kLifo) std::reverse(ids_.begin(), ids_.end());
+  if (order == FreeOrder::kLifo) std::ranges::reverse(ids_);
 }
 
 void FreeList::push(int32_t block) {

@@ -145,7 +145,7 @@ std::vector<Stratum> draw_steps(const std::vector<double>& work, int64_t count, 
   std::vector<int64_t> order(work.size());
   std::iota(order.begin(), order.end(), int64_t{0});
   const auto work_of = [&](int64_t step) { return work[static_cast<std::size_t>(step)]; };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return work_of(a) > work_of(b); });
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return work_of(a) > work_of(b); });
   const std::vector<double> weight = spread_of(work, order);
   double left = std::accumulate(weight.begin(), weight.end(), 0.0);
   std::mt19937_64 rng(seed ^ kDrawSeed);
@@ -198,8 +198,8 @@ Replay replay_steps(const ServingSpec& spec, int32_t block_size) {
 
   std::vector<std::size_t> in_time(steps.size());
   std::iota(in_time.begin(), in_time.end(), std::size_t{0});
-  std::sort(in_time.begin(), in_time.end(),
-            [&](std::size_t a, std::size_t b) { return steps[a].served.step < steps[b].served.step; });
+  std::ranges::sort(
+      in_time, [&](std::size_t a, std::size_t b) { return steps[a].served.step < steps[b].served.step; });
   Server server(spec, block_size);
   int64_t next = 0, entries = 0;
   for (const std::size_t i : in_time) {

@@ -94,7 +94,7 @@ class Scheduler {
   /// Where a job stands in a queue by age.
   template <class Queue>
   auto place(const Queue& queue, JobId id) const {
-    return std::upper_bound(queue.begin(), queue.end(), id, [&](JobId a, JobId b) {
+    return std::ranges::upper_bound(queue, id, [&](JobId a, JobId b) {
       return jobs_[static_cast<std::size_t>(a)].index < jobs_[static_cast<std::size_t>(b)].index;
     });
   }

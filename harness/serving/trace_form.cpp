@@ -215,16 +215,15 @@ void TraceParser::read_header(std::string_view header, const TraceColumns& given
     return needed;
   };
   const auto count = [&](std::string_view name) {
-    return std::count_if(names.begin(), names.end(), [&](auto n) { return same_name(n, name); });
+    return std::ranges::count_if(names, [&](auto n) { return same_name(n, name); });
   };
   /// How many of the needed columns are there. BurstGPT and Azure share one.
   const auto found = [&](const CsvForm& f) {
     const auto needed = needed_by(f);
     return std::count_if(needed.begin(), needed.begin() + 3, [&](auto n) { return count(n) > 0; });
   };
-  const CsvForm& form =
-      *std::max_element(csv_forms().begin(), csv_forms().end(),
-                        [&](const CsvForm& a, const CsvForm& b) { return found(a) < found(b); });
+  const CsvForm& form = *std::ranges::max_element(
+      csv_forms(), [&](const CsvForm& a, const CsvForm& b) { return found(a) < found(b); });
   if (found(form) == 0) {
     std::string forms;
     for (const CsvForm& f : csv_forms()) forms += fmt::format("'{}', ", fmt::join(f.columns, ","));
@@ -248,18 +247,18 @@ void TraceParser::read_header(std::string_view header, const TraceColumns& given
   }
   for (const std::string_view name : names) {
     const auto* const at =
-        std::find_if(needed.begin(), needed.end(), [&](auto n) { return !n.empty() && same_name(n, name); });
+        std::ranges::find_if(needed, [&](auto n) { return !n.empty() && same_name(n, name); });
     const bool is_read = at != needed.end();
     columns_.push_back(is_read ? static_cast<Column>(at - needed.begin()) : Column::kOther);
     names_.emplace_back(name);
-    const bool harmless = std::any_of(form.harmless.begin(), form.harmless.end(),
-                                      [&](auto known) { return same_name(known, name); });
+    const bool harmless =
+        std::ranges::any_of(form.harmless, [&](auto known) { return same_name(known, name); });
     if (!is_read && !harmless && !name.empty()) note_not_read(name);
   }
 }
 
 void TraceParser::note_not_read(std::string_view name) {
-  const bool known = std::find(not_read_.begin(), not_read_.end(), name) != not_read_.end();
+  const bool known = std::ranges::find(not_read_, name) != not_read_.end();
   if (!known && not_read_.size() < kMostColumns) not_read_.emplace_back(name.substr(0, 40));
 }
 
@@ -343,7 +342,7 @@ std::size_t TraceParser::read_field_name(Cursor& c) {
   const std::string_view name = c.line.substr(begin, c.at - 1 - begin);
   read_mark(c, ':');
   skip_spaces(c);
-  const auto known = std::find(names_.begin(), names_.end(), name);
+  const auto known = std::ranges::find(names_, name);
   if (known != names_.end()) return static_cast<std::size_t>(known - names_.begin());
   if (name == kIdsField && form_ == TraceForm::kMooncake) return names_.size();
   note_not_read(name);

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
-#include <memory>
 #include <set>
 #include <stdexcept>
 
@@ -88,11 +87,11 @@ ClockSummary summarise(const std::vector<ClockReading>& readings) {
   };
   const auto most = [&](std::optional<double> ClockReading::*field) -> std::optional<double> {
     const std::vector<double> x = all(field);
-    return x.empty() ? std::nullopt : std::optional(*std::max_element(x.begin(), x.end()));
+    return x.empty() ? std::nullopt : std::optional(*std::ranges::max_element(x));
   };
   const std::vector<double> sm = all(&ClockReading::sm_mhz);
   out.sm_mhz = middle(sm);
-  if (!sm.empty()) out.sm_mhz_min = *std::min_element(sm.begin(), sm.end());
+  if (!sm.empty()) out.sm_mhz_min = *std::ranges::min_element(sm);
   out.sm_mhz_max = most(&ClockReading::sm_mhz);
   out.mem_mhz = middle(all(&ClockReading::mem_mhz));
   out.power_w = most(&ClockReading::power_w);

@@ -30,10 +30,8 @@ enum class Tensor : uint32_t {
 ///   huge     rows of logits near -1e5, near 1e5, of both signs and near 0: huge_value()
 enum class Profile : uint32_t { kNormal = 0, kPeaked = 1, kOutlier = 2, kLarge = 3, kHuge = 4 };
 
-constexpr const char* profile_name(Profile p) {
-  constexpr const char* names[] = {"normal", "peaked", "outlier", "large", "huge"};
-  return names[static_cast<uint32_t>(p)];
-}
+inline constexpr const char* kProfileNames[] = {"normal", "peaked", "outlier", "large", "huge"};
+constexpr const char* profile_name(Profile p) { return kProfileNames[static_cast<uint32_t>(p)]; }
 
 struct ValueSpec {
   uint64_t seed = 1;

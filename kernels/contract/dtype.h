@@ -24,25 +24,11 @@ ATTNBENCH_HD constexpr std::size_t dtype_size(DType t) {
   return t == DType::kFp32 ? 4 : (t == DType::kBf16 || t == DType::kFp16) ? 2 : 1;
 }
 
-/// The name used in YAML, ids and reports.
+/// Names used in YAML, ids and reports.
+inline constexpr const char* kDTypeNames[] = {"bf16", "fp16", "fp32", "e4m3", "int8", "e5m2", "e2m1x2"};
 constexpr const char* dtype_name(DType t) {
-  switch (t) {
-    case DType::kBf16:
-      return "bf16";
-    case DType::kFp16:
-      return "fp16";
-    case DType::kFp32:
-      return "fp32";
-    case DType::kE4m3:
-      return "e4m3";
-    case DType::kInt8:
-      return "int8";
-    case DType::kE5m2:
-      return "e5m2";
-    case DType::kE2m1x2:
-      return "e2m1x2";
-  }
-  return "?";
+  const auto i = static_cast<std::size_t>(t);
+  return i < sizeof(kDTypeNames) / sizeof(*kDTypeNames) ? kDTypeNames[i] : "?";
 }
 
 /// Whether `t` is a floating type of 8 bits. Tensors of both have descales of the same kinds.

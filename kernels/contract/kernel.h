@@ -27,11 +27,11 @@ inline constexpr Op kOps[] = {Op::kAttention, Op::kKvAppend, Op::kMergeStates, O
                               Op::kKvMove};
 enum class DeviceKind : int32_t { kCpu = 0, kCuda = 1 };
 
-constexpr const char* op_name(Op op) {
-  constexpr const char* names[] = {"attention", "kv_append", "merge_states", "attention_backward", "kv_move"};
-  return names[static_cast<int32_t>(op)];
-}
-constexpr const char* device_kind_name(DeviceKind d) { return d == DeviceKind::kCpu ? "cpu" : "cuda"; }
+inline constexpr const char* kOpNames[] = {"attention", "kv_append", "merge_states", "attention_backward",
+                                           "kv_move"};
+constexpr const char* op_name(Op op) { return kOpNames[static_cast<int32_t>(op)]; }
+inline constexpr const char* kDeviceKindNames[] = {"cpu", "cuda"};
+constexpr const char* device_kind_name(DeviceKind d) { return kDeviceKindNames[static_cast<int32_t>(d)]; }
 
 /// Parameters of one launch.
 struct OpParams {

@@ -364,7 +364,7 @@ TEST(ReportConsole, TheTableOfTheReadmeIsWhatItPrints) {
     item.seed = entry->at("attnbench").at("seed");
     records.push_back(record_from_json(*entry, item));
   }
-  EXPECT_EQ(printed(records, {.width = 100}).substr(0, shown.size()), shown);
+  EXPECT_EQ(printed(records, {{.width = 100}}).substr(0, shown.size()), shown);
 }
 
 }  // namespace

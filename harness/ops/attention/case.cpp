@@ -19,52 +19,45 @@ void check_types(const CaseParams& p, const FailAt& fail) {
     const char* key = p.q_dtype ? "q_dtype" : "kv_dtype";
     fail(key, fmt::format("qv and the values that it is multiplied with are in dtype; drop {} or qv", key));
   }
-  if (p.q_dtype == DType::kE4m3 && p.kv_dtype != KvDType::kE4m3) {
-    fail("q_dtype",
-         "queries in e4m3 are multiplied with keys in e4m3: write 'kv_dtype: e4m3' or drop q_dtype");
-  }
-  if (p.q_dtype == DType::kInt8 && p.type_of_k() != DType::kInt8) {
-    fail("q_dtype",
-         "queries in int8 are multiplied with keys in int8: write 'kv_dtype: int8', or int8_k for values in "
-         "dtype, or drop q_dtype");
-  }
+  refuse(
+      fail,
+      {{p.q_dtype == DType::kE4m3 && p.kv_dtype != KvDType::kE4m3, "q_dtype",
+        "queries in e4m3 are multiplied with keys in e4m3: write 'kv_dtype: e4m3' or drop q_dtype"},
+       {p.q_dtype == DType::kInt8 && p.type_of_k() != DType::kInt8, "q_dtype",
+        "queries in int8 are multiplied with keys in int8: write 'kv_dtype: int8', or int8_k for values in "
+        "dtype, or drop q_dtype"}});
 }
 
 /// Checks that the case can have expired rows.
 void check_expired(const CaseParams& p, const FailAt& fail) {
   if (p.expired == Expired::kKept) return;
-  if (p.window_left < 0 && p.attention_chunk == 0) {
-    fail("expired",
-         fmt::format(
-             "expired: {} is about rows left of a window or chunk, but neither bounds the left side; set "
-             "one such as 'window: \"100,0\"' or 'attention_chunk: 64', or drop expired",
-             expired_name(p.expired)));
-  }
-  if (p.expired == Expired::kFreed && p.kv != KvSource::kPaged) {
-    fail("expired",
-         "expired: freed takes blocks from a sequence, which only paged KV has; set 'kv: paged', or write "
-         "'expired: nan'");
-  }
+  refuse(
+      fail,
+      {{p.window_left < 0 && p.attention_chunk == 0, "expired",
+        "expired: {} is about rows left of a window or chunk, but neither bounds the left side; set one such "
+        "as 'window: \"100,0\"' or 'attention_chunk: 64', or drop expired"},
+       {p.expired == Expired::kFreed && p.kv != KvSource::kPaged, "expired",
+        "expired: freed takes blocks from a sequence, which only paged KV has; set 'kv: paged', or write "
+        "'expired: nan'"}},
+      expired_name(p.expired));
 }
 
 void check_ds_mla(const CaseParams& p, const FailAt& fail) {
-  if (p.dtype != DType::kBf16) {
-    fail(
-        "dtype",
-        "the last channels of a row of kv_dtype: fp8_ds_mla are in bf16, as queries are; write 'dtype: bf16' or drop kv_dtype");
-  }
-  if (!p.v_is_k_view) {
-    fail(
-        "kv_dtype",
-        "values of fp8_ds_mla are the first channels of the keys; write 'v_is_k_view: true', 'head_dim: 576', "
-        "'head_dim_v: 512', or drop kv_dtype");
-  }
+  refuse(
+      fail,
+      {{p.dtype != DType::kBf16, "dtype",
+        "the last channels of a row of kv_dtype: fp8_ds_mla are in bf16, as queries are; write 'dtype: bf16' "
+        "or drop kv_dtype"},
+       {!p.v_is_k_view, "kv_dtype",
+        "values of fp8_ds_mla are the first channels of the keys; write 'v_is_k_view: true', 'head_dim: "
+        "576', 'head_dim_v: 512', or drop kv_dtype"}});
   if (p.dim_v() % p.scale_block() != 0 || p.k_tail() <= 0 || p.k_tail() % 2 != 0) {
     fail(
         "kv_dtype",
         fmt::format(
             "a row of fp8_ds_mla has head_dim_v channels with a scale for {} each, then an even number of "
-            "others, but head_dim is {} and head_dim_v {}; write 'head_dim: 576', 'head_dim_v: 512', or drop kv_dtype",
+            "others, but head_dim is {} and head_dim_v {}; write 'head_dim: 576', 'head_dim_v: 512', or drop "
+            "kv_dtype",
             p.scale_block(), p.head_dim, p.dim_v()));
   }
 }
@@ -91,37 +84,28 @@ void check_block_scales(const CaseParams& p, const FailAt& fail) {
 }
 
 void check_in_call(const CaseParams& p, const FailAt& fail) {
-  if (p.kv == KvSource::kPacked) {
-    fail(
-        "append",
-        "append: in_call writes into a cache, and packed keys are none; set 'kv: paged' or 'kv: contiguous'");
-  }
-  if (p.head_dim > kMaxWrittenKey || p.dim_v() != p.head_dim || p.v_is_k_view) {
-    fail("append",
-         fmt::format(
-             "append: in_call writes new keys and values of one width, up to {} channels; drop head_dim_v "
-             "and v_is_k_view, or append",
-             kMaxWrittenKey));
-  }
-  if (p.new_as_stored && p.kv_dtype != KvDType::kSame && p.rotary != Rotary::kNone) {
-    fail("new_dtype", "rotary turns new keys in dtype; write 'new_dtype: dtype' or drop rotary");
-  }
+  refuse(
+      fail,
+      {{p.kv == KvSource::kPacked, "append",
+        "append: in_call writes into a cache, and packed keys are none; set 'kv: paged' or 'kv: contiguous'"},
+       {p.head_dim > kMaxWrittenKey || p.dim_v() != p.head_dim || p.v_is_k_view, "append",
+        "append: in_call writes new keys and values of one width, up to {} channels; drop head_dim_v and "
+        "v_is_k_view, or append"},
+       {p.new_as_stored && p.kv_dtype != KvDType::kSame && p.rotary != Rotary::kNone, "new_dtype",
+        "rotary turns new keys in dtype; write 'new_dtype: dtype' or drop rotary"}},
+      std::to_string(kMaxWrittenKey));
 }
 
 void check_rotary_cached(const CaseParams& p, const FailAt& fail) {
-  if (p.append) {
-    fail(
-        "rotary_cached",
-        "append: in_call writes keys that have turned, beside which keys of the cache cannot turn when they are "
-        "read; drop append or rotary_cached");
-  }
-  if (p.kv_dtype != KvDType::kSame) {
-    fail("kv_dtype", "rotary_cached turns keys in dtype, not quantised ones; drop kv_dtype or rotary_cached");
-  }
-  if (p.v_is_k_view) {
-    fail("v_is_k_view",
-         "values that are a view of the keys would turn with them; drop v_is_k_view or rotary_cached");
-  }
+  refuse(
+      fail,
+      {{p.append, "rotary_cached",
+        "append: in_call writes keys that have turned, beside which keys of the cache cannot turn when they "
+        "are read; drop append or rotary_cached"},
+       {p.kv_dtype != KvDType::kSame, "kv_dtype",
+        "rotary_cached turns keys in dtype, not quantised ones; drop kv_dtype or rotary_cached"},
+       {p.v_is_k_view, "v_is_k_view",
+        "values that are a view of the keys would turn with them; drop v_is_k_view or rotary_cached"}});
   if (p.head_dim > kMaxWrittenKey) {
     fail("head_dim", fmt::format("rotary_cached turns keys of up to {} channels; lower head_dim {}",
                                  kMaxWrittenKey, p.head_dim));
@@ -184,65 +168,36 @@ void check_lists(const CaseParams& p, const FailAt& fail) {
 
 /// Refuses windows and ALiBi: a launch on a part of the keys cannot know its distance from the diagonal.
 void check_no_distances(const CaseParams& p, const FailAt& fail) {
-  if (p.window_left >= 0 || p.window_right >= 0) {
-    fail("window",
-         fmt::format(
-             "a window counts from the diagonal, which a part of the keys does not show; drop it or path: {}",
-             path_name(p.path)));
-  }
-  if (p.attention_chunk > 0) {
-    fail("attention_chunk",
-         fmt::format(
-             "a chunk counts from a sequence's first key, which a part of the keys does not show; drop "
-             "attention_chunk or path: {}",
-             path_name(p.path)));
-  }
-  if (p.alibi != Alibi::kNone) {
-    fail("alibi",
-         fmt::format(
-             "ALiBi counts from the diagonal, which a part of the keys does not show; drop it or path: {}",
-             path_name(p.path)));
-  }
+  refuse(fail,
+         {{p.window_left >= 0 || p.window_right >= 0, "window",
+           "a window counts from the diagonal, which a part of the keys does not show; drop it or path: {}"},
+          {p.attention_chunk > 0, "attention_chunk",
+           "a chunk counts from a sequence's first key, which a part of the keys does not show; drop "
+           "attention_chunk or path: {}"},
+          {p.alibi != Alibi::kNone, "alibi",
+           "ALiBi counts from the diagonal, which a part of the keys does not show; drop it or path: {}"}},
+         path_name(p.path));
 }
 
 void check_path(const CaseParams& p, const FailAt& fail) {
-  if (p.expect_refused) {
-    fail("path",
-         fmt::format("one launch is refused, and path: {} has several; drop path, or expect and bad_launch",
-                     path_name(p.path)));
-  }
-  if ((p.lse_base2 || p.out_lse_token_major) && p.path != Path::kSplitDecode) {
-    fail(p.lse_base2 ? "lse_log" : "out_lse_layout",
-         fmt::format("path: {} has partial states of its own, with natural LSEs (head, token); drop path, or "
-                     "lse_log and out_lse_layout",
-                     path_name(p.path)));
-  }
-  if (p.append) {
-    fail("append",
-         fmt::format("append: in_call is written by one call, not by the launches of path: {}; drop one",
-                     path_name(p.path)));
-  }
-  if (p.e4m3_out) {
-    fail("out_dtype",
-         fmt::format("out_dtype: e4m3 is stored by one call, and path: {} merges states in dtype; drop one",
-                     path_name(p.path)));
-  }
-  if (p.qv) {
-    fail("qv",
-         fmt::format("qv is of one launch, and path: {} has several; drop qv or path", path_name(p.path)));
-  }
-  if (p.gap_queries > 0) {
-    fail("gap_queries",
-         fmt::format(
-             "rows of several launches stand end to end, and path: {} has several; drop gap_queries or path",
-             path_name(p.path)));
-  }
-  if (p.probs || p.dropout > 0) {
-    fail(p.probs ? "probs" : "dropout",
-         fmt::format(
-             "probabilities and dropout go by the keys of one launch, and path: {} has several; drop one",
-             path_name(p.path)));
-  }
+  refuse(
+      fail,
+      {{p.expect_refused, "path",
+        "one launch is refused, and path: {} has several; drop path, or expect and bad_launch"},
+       {(p.lse_base2 || p.out_lse_token_major) && p.path != Path::kSplitDecode,
+        p.lse_base2 ? "lse_log" : "out_lse_layout",
+        "path: {} has partial states of its own, with natural LSEs (head, token); drop path, or lse_log and "
+        "out_lse_layout"},
+       {p.append, "append",
+        "append: in_call is written by one call, not by the launches of path: {}; drop one"},
+       {p.e4m3_out, "out_dtype",
+        "out_dtype: e4m3 is stored by one call, and path: {} merges states in dtype; drop one"},
+       {p.qv, "qv", "qv is of one launch, and path: {} has several; drop qv or path"},
+       {p.gap_queries > 0, "gap_queries",
+        "rows of several launches stand end to end, and path: {} has several; drop gap_queries or path"},
+       {p.probs || p.dropout > 0, p.probs ? "probs" : "dropout",
+        "probabilities and dropout go by the keys of one launch, and path: {} has several; drop one"}},
+      path_name(p.path));
   switch (p.path) {
     case Path::kOneCall:
       break;

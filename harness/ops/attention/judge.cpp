@@ -11,15 +11,13 @@
 #include "harness/cases/seen_keys.h"
 #include "harness/judge/attention_totals.h"
 #include "harness/judge/case_inputs.h"
-#include "harness/judge/copy_of.h"
 #include "harness/judge/error_model.h"
+#include "harness/judge/keep.h"
 #include "harness/judge/made_up.h"
 #include "harness/judge/row_findings.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/stored_out.h"
-#include "harness/ops/attention/judge_parts.h"
-#include "harness/ops/judge_ops.h"
-#include "harness/ops/kv_append/judge_cache.h"
+#include "harness/judge/verify.h"
 
 namespace attnbench {
 namespace {
@@ -378,16 +376,10 @@ Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numeri
 }
 
 struct StoredReference::Rows {
-  struct Block {
-    std::vector<reference::RowId> rows;
-    std::vector<double> o, a2, v2, vv, mean, lse, w2, w4, p_max, score_abs, dot_norm;
-    std::vector<int64_t> keys;
-    std::vector<double> probs;
-    int64_t key_begin, key_count;
-  };
   Case item;
   std::mutex mutex;
-  std::vector<Block> blocks;
+  Keep keep;
+  std::vector<reference::RowBlock> blocks;
 };
 
 StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
@@ -396,10 +388,10 @@ StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
   compute_rows(
       c, CaseInputs(c, kNoneStored), {mode, c.seed}, num_threads, [this](const reference::RowBlock& b) {
         const std::lock_guard lock(rows_->mutex);
-        rows_->blocks.push_back({copy_of(b.rows), copy_of(b.o), copy_of(b.a2), copy_of(b.v2), copy_of(b.vv),
-                                 copy_of(b.mean), copy_of(b.lse), copy_of(b.w2), copy_of(b.w4),
-                                 copy_of(b.p_max), copy_of(b.score_abs), copy_of(b.dot_norm), copy_of(b.keys),
-                                 copy_of(b.probs), b.key_begin, b.key_count});
+        Keep& keep = rows_->keep;
+        rows_->blocks.push_back({keep(b.rows), keep(b.o), keep(b.a2), keep(b.v2), keep(b.vv), keep(b.mean),
+                                 keep(b.lse), keep(b.w2), keep(b.w4), keep(b.p_max), keep(b.score_abs),
+                                 keep(b.dot_norm), keep(b.keys), keep(b.probs), b.key_begin, b.key_count});
       });
 }
 
@@ -409,36 +401,8 @@ Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numer
   const ErrorModel model = error_model_of(rows_->item, numerics);
   const CaseInputs inputs(rows_->item, kNoneStored);
   Judge judge(rows_->item, outputs, inputs, model);
-  for (const Rows::Block& b : rows_->blocks) {
-    judge.take({b.rows, b.o, b.a2, b.v2, b.vv, b.mean, b.lse, b.w2, b.w4, b.p_max, b.score_abs, b.dot_norm,
-                b.keys, b.probs, b.key_begin, b.key_count});
-  }
+  for (const reference::RowBlock& b : rows_->blocks) judge.take(b);
   return concluded(rows_->item, judge);
 }
 
-namespace ops::attention {
-namespace {
-
-Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics,
-               const Check& check, int num_threads) {
-  Verdict v = verify_attention(workload.item(), outputs, numerics, check, num_threads);
-  if (!outputs.unused_written.empty()) v.fail(detector::kGuard, outputs.unused_written);
-  if (!workload.item().params.append) return v;
-  const AppendedRows rows(workload.item());
-  for (const bool is_v : {false, true}) {
-    WorstElement worst;
-    const auto wrong = check_cache(workload, rows, is_v, outputs, worst);
-    if (!wrong) continue;
-    if (v.pass) v.worst = worst;
-    v.fail(detector::kCacheBits, *wrong);
-    break;
-  }
-  return v;
-}
-
-}  // namespace
-
-const JudgeOps kJudgeOps = {verify, verify_attention, expect, laid_over, first_difference};
-
-}  // namespace ops::attention
 }  // namespace attnbench

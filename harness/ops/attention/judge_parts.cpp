@@ -1,5 +1,4 @@
-#include "harness/ops/attention/judge_parts.h"
-
+// Comparison of two launches, and what the judge expects as arrays (judge_ops.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +13,8 @@
 #include "harness/judge/row_findings.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/stored_out.h"
+#include "harness/ops/judge_ops.h"
+#include "harness/ops/kv_append/judge_cache.h"
 
 namespace attnbench {
 namespace {
@@ -41,10 +42,6 @@ std::string lse_text(float lse) {
   if (float_bits(lse) == ~uint32_t{0}) return "not written";
   return std::isnan(lse) ? "NaN" : fmt::format("{:.9g}", lse);
 }
-
-}  // namespace
-
-namespace ops::attention {
 
 HostOutputs laid_over(const CaseParams& p, HostOutputs base, const CaseParams& other_p,
                       const HostOutputs& other, std::span<const int32_t> ids) {
@@ -101,7 +98,7 @@ std::optional<std::string> first_difference(const CaseParams& p, const HostOutpu
   return std::nullopt;
 }
 
-}  // namespace ops::attention
+}  // namespace
 
 PaddedOutputs cut_padding(const Case& c, HostOutputs padded) {
   const CaseParams& p = c.params;
@@ -164,9 +161,8 @@ HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b) {
   return m;
 }
 
-}  // namespace attnbench
-
-namespace attnbench::ops::attention {
+namespace ops::attention {
+namespace {
 
 void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads, ExpectedOutputs& e) {
   const CaseParams& p = c.params;
@@ -225,4 +221,26 @@ void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_thr
   if (p.probs) e.tensors.push_back(std::move(probs));
 }
 
-}  // namespace attnbench::ops::attention
+Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics,
+               const Check& check, int num_threads) {
+  Verdict v = verify_attention(workload.item(), outputs, numerics, check, num_threads);
+  if (!outputs.unused_written.empty()) v.fail(detector::kGuard, outputs.unused_written);
+  if (!workload.item().params.append) return v;
+  const AppendedRows rows(workload.item());
+  for (const bool is_v : {false, true}) {
+    WorstElement worst;
+    const auto wrong = check_cache(workload, rows, is_v, outputs, worst);
+    if (!wrong) continue;
+    if (v.pass) v.worst = worst;
+    v.fail(detector::kCacheBits, *wrong);
+    break;
+  }
+  return v;
+}
+
+}  // namespace
+
+const JudgeOps kJudgeOps = {verify, verify_attention, expect, laid_over, first_difference};
+
+}  // namespace ops::attention
+}  // namespace attnbench

@@ -117,6 +117,8 @@ void point_at_block_scales(const Workload& w, AttentionParams& a) {
   a.k_tail = rows + row.latent + row.scales;
 }
 
+}  // namespace
+
 void point(const Workload& w, OpParams& op) {
   AttentionParams& a = op.attention;
   const CaseParams& p = w.item().params;
@@ -158,6 +160,8 @@ void point(const Workload& w, OpParams& op) {
   a.lse = w.data<float>("lse");
   a.probs = w.data<float>("probs");
 }
+
+namespace {
 
 void spoil(BadLaunch how, OpParams& op) {
   AttentionParams& p = op.attention;

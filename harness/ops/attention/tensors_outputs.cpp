@@ -63,7 +63,7 @@ void drop_unused_rows(const Workload& w, HostOutputs& h) {
       {"a probability", keep_used(h.probs, used, probs_row, lead)}};
   for (const auto& [name, row] : written) {
     if (row < 0 || !h.unused_written.empty()) continue;
-    const auto behind = std::upper_bound(plan.cu_seqlens_q.begin(), plan.cu_seqlens_q.end(), row);
+    const auto behind = std::ranges::upper_bound(plan.cu_seqlens_q, row);
     h.unused_written = fmt::format("{} of row {} was written, which lies behind the queries of seq {}", name,
                                    row, behind - plan.cu_seqlens_q.begin() - 1);
   }

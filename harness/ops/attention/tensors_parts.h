@@ -8,6 +8,9 @@ namespace attnbench::ops::attention {
 /// The launch parameters that need no memory.
 AttentionParams shape_of(const Case& item, bool padded);
 
+/// Sets the pointers and what follows from the plan; what the workload lacks is null.
+void point(const Workload& w, OpParams& op);
+
 void plan(const Case& c, const LayoutVariant& variant, WorkloadPlan& plan);
 
 OutputLayout layout_of(const AttentionParams& a);

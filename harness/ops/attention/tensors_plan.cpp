@@ -53,7 +53,7 @@ std::vector<int32_t> first_seen_keys(const CaseParams& p) {
 /// only such rows become junk; blocks with new tokens keep theirs.
 void expire(const CaseParams& p, WorkloadPlan& plan) {
   const std::vector<int32_t> first = first_seen_keys(p);
-  const int32_t first_of_all = first.empty() ? 0 : *std::min_element(first.begin(), first.end());
+  const int32_t first_of_all = first.empty() ? 0 : *std::ranges::min_element(first);
   for (RowOwner& o : plan.kv_owners) {
     if (o.seq < 0) continue;
     const bool shared = o.pos < p.shared_tokens();

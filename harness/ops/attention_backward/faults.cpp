@@ -244,15 +244,6 @@ std::vector<Fault> sink_grad_faults() {
            with_p_of([](reference::Problem& x) { x.sinks.clear(); })}};
 }
 
-/// The right launch; then memory is changed.
-Tamper::Fault behind(const std::function<void(Tamper&, const AttentionBackwardParams&)>& change) {
-  return [change](Tamper& t, const OpParams& op) {
-    const KernelStatus s = t.launch(op);
-    if (s == KernelStatus::kOk) change(t, op.attention_backward);
-    return s;
-  };
-}
-
 std::vector<Fault> layout_grad_faults() {
   return {{"d_out_strides_of_out",
            "dO is addressed as O",
@@ -323,22 +314,19 @@ std::vector<Fault> state_grad_faults() {
           {"race_in_dq",
            "in one of four launches the last bit of a dq differs",
            {kGradsPlain},
-           [](Tamper& t, const OpParams& op) {
-             const KernelStatus s = t.launch(op);
-             const AttentionBackwardParams& p = op.attention_backward;
-             if (s != KernelStatus::kOk || t.launches() % 4 != 2 || p.total_q == 0) return s;
+           afterwards<&OpParams::attention_backward>([](Tamper& t, const AttentionBackwardParams& p) {
+             if (t.launches() % 4 != 2 || p.total_q == 0) return;
              auto dq = t.read<unsigned char>(p.dq, static_cast<int64_t>(dtype_size(p.dtype)));
              dq[0] ^= 1;
              t.write(p.dq, dq);
-             return s;
-           },
+           }),
            {},
            4,
            kDeterministic},
           {"one_element_past_dv",
            "one element is written behind dv",
            {kGradsPlain},
-           behind([](Tamper& t, const AttentionBackwardParams& p) {
+           afterwards<&OpParams::attention_backward>([](Tamper& t, const AttentionBackwardParams& p) {
              const auto size = static_cast<int64_t>(dtype_size(p.dtype));
              t.write(static_cast<const char*>(p.dv) + p.total_k * p.dv_stride_token * size,
                      std::vector<unsigned char>(dtype_size(p.dtype), 0x3f));
@@ -346,7 +334,7 @@ std::vector<Fault> state_grad_faults() {
           {"d_out_overwritten",
            "delta is left in dO",
            {kGradsPlain},
-           behind([](Tamper& t, const AttentionBackwardParams& p) {
+           afterwards<&OpParams::attention_backward>([](Tamper& t, const AttentionBackwardParams& p) {
              t.write(p.d_out, std::vector<unsigned char>(dtype_size(p.dtype), 0x11));
            })}};
 }

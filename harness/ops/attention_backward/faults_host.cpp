@@ -1,9 +1,9 @@
 #include "harness/ops/attention_backward/faults_host.h"
 
-#include <algorithm>
 #include <cmath>
 
-#include "harness/selftest/host_view.h"
+#include "harness/ops/attention_backward/tensors_shared.h"
+#include "harness/selftest/fault.h"
 #include "kernels/contract/dropout.h"
 
 namespace attnbench {
@@ -20,37 +20,8 @@ void set(DType t, std::vector<unsigned char>& to, int64_t at, double x) {
 /// The forward pass of a launch.
 AttentionParams forward_of(const AttentionBackwardParams& b) {
   AttentionParams p{};
-  p.features = b.features;
-  p.batch = b.batch;
-  p.num_heads_q = b.num_heads_q;
-  p.num_heads_kv = b.num_heads_kv;
-  p.head_dim = b.head_dim;
-  p.head_dim_v = b.head_dim_v;
-  p.total_q = b.total_q;
+  ops::attention_backward::for_shared(p, b, [](auto& to, const auto& from) { to = from; });
   p.dtype_q = p.dtype_k = p.dtype_v = b.dtype;
-  p.q = b.q;
-  p.q_stride_token = b.q_stride_token;
-  p.q_stride_head = b.q_stride_head;
-  p.k = b.k;
-  p.k_stride_token = b.k_stride_token;
-  p.k_stride_head = b.k_stride_head;
-  p.v = b.v;
-  p.v_stride_token = b.v_stride_token;
-  p.v_stride_head = b.v_stride_head;
-  p.cu_seqlens_q = b.cu_seqlens_q;
-  p.cu_seqlens_k = b.cu_seqlens_k;
-  p.causal = b.causal;
-  p.window_left = b.window_left;
-  p.window_right = b.window_right;
-  p.softmax_scale = b.softmax_scale;
-  p.softcap = b.softcap;
-  p.alibi_sqrt = b.alibi_sqrt;
-  p.alibi_slopes = b.alibi_slopes;
-  p.alibi_stride_batch = b.alibi_stride_batch;
-  p.sinks = b.sinks;
-  p.p_dropout = b.p_dropout;
-  p.dropout_seed = b.dropout_seed;
-  p.dropout_offset = b.dropout_offset;
   return p;
 }
 
@@ -183,10 +154,8 @@ void GradView::set_dv(int64_t token, int head, int channel, double x) {
 }
 
 Tamper::Fault with_gradients(const std::function<void(GradView&)>& change) {
-  return [change](Tamper& t, const OpParams& op) {
-    const KernelStatus s = t.launch(op);
-    const AttentionBackwardParams& p = op.attention_backward;
-    if (s != KernelStatus::kOk || p.batch == 0) return s;
+  return afterwards<&OpParams::attention_backward>([change](Tamper& t, const AttentionBackwardParams& p) {
+    if (p.batch == 0) return;
     const auto read = [&](const void* from, int64_t elements) {
       return t.read<unsigned char>(from, size_in_bytes(elements, p.dtype));
     };
@@ -203,8 +172,7 @@ Tamper::Fault with_gradients(const std::function<void(GradView&)>& change) {
     t.write(p.dk, view.dk);
     t.write(p.dv, view.dv);
     if (p.dsinks) t.write(p.dsinks, view.dsinks);
-    return s;
-  };
+  });
 }
 
 Tamper::Fault with_backward_rule(const BackwardRule& rule) {
@@ -215,11 +183,7 @@ Tamper::Fault with_backward_rule(const BackwardRule& rule) {
 }
 
 Tamper::Fault with_backward(const std::function<void(Tamper&, AttentionBackwardParams&)>& change) {
-  return [change](Tamper& t, const OpParams& op) {
-    OpParams wrong = op;
-    change(t, wrong.attention_backward);
-    return t.launch(wrong);
-  };
+  return changed<&OpParams::attention_backward>(change);
 }
 
 }  // namespace attnbench

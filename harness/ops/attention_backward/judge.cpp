@@ -9,7 +9,7 @@
 
 #include "harness/cases/visible_keys.h"
 #include "harness/judge/case_inputs.h"
-#include "harness/judge/copy_of.h"
+#include "harness/judge/keep.h"
 #include "harness/judge/made_up.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/verify.h"
@@ -175,14 +175,8 @@ class BackwardJudge {
     if (sinks_.empty()) return;
     const std::lock_guard lock(mutex_);
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      SinkSum& s = sink_sum_[slot(rows[r].head)];
-      ++s.rows;
-      if (facts[r].keys == 0) continue;
-      const double p = std::exp(static_cast<double>(sinks_[slot(rows[r].head)]) - facts[r].lse);
-      const double term = p * facts[r].delta;
-      s.value -= term;
-      s.squares += term * term;
-      s.variance += model_.sink_variance(facts[r], p);
+      const std::size_t head = slot(rows[r].head);
+      sink_sum_[head].add(model_, facts[r], sinks_[head]);
     }
   }
 
@@ -221,11 +215,6 @@ class BackwardJudge {
   }
 
  private:
-  struct SinkSum {
-    int64_t rows = 0;
-    double value = 0, squares = 0, variance = 0;
-  };
-
   void take_row(const Gradient& g, double chi, const ExpectedRow& e, GradTotals& t) const {
     double row_z2 = 0, rounding = 0, common = 0, xx = 0, xy = 0, along = 0, pairs = 0, length2 = 0,
            row_max = 0;
@@ -358,8 +347,7 @@ class BackwardJudge {
       }
       const SinkSum& s = sink_sum_[h];
       if (s.rows != dq_.begin.back()) continue;  // a sample has not all queries of the head
-      const double sigma = std::sqrt(s.variance + model_.sink_sum_variance(s.value, s.squares, s.rows));
-      const double z = std::abs(got - s.value) / sigma;
+      const double z = std::abs(got - s.value) / s.sigma(model_);
       if (z <= kMaxZ) continue;
       v.fail(detector::kDsinks,
              fmt::format("dsinks of head {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}", h, got, s.value,
@@ -424,55 +412,43 @@ void compute_gradients(const Case& c, const BackwardModel& model, const Check& c
 }  // namespace
 
 struct StoredGradients::Rows {
-  struct Queries {
-    std::vector<reference::RowId> rows;
-    std::vector<double> dq, variance, projection, few;
-    std::vector<reference::RowFacts> facts;
-  };
-  struct Keys {
-    std::vector<reference::KeyId> keys;
-    std::vector<double> dk, dk_variance, dk_heads, dv, dv_variance, dv_heads, dk_few, dv_few;
-    std::vector<int64_t> rows;
-  };
   Rows(const Case& c, const Numerics& numerics) : item(c), model(c, numerics) {}
   Case item;
   BackwardModel model;
   std::mutex mutex;
-  std::vector<Queries> queries;
-  std::vector<Keys> keys;
-  std::vector<std::pair<std::vector<reference::RowId>, std::vector<reference::RowFacts>>> facts;
+  Keep keep;
+  std::vector<reference::QueryGrads> queries;
+  std::vector<reference::KeyGrads> keys;
+  std::vector<std::pair<std::span<const reference::RowId>, std::span<const reference::RowFacts>>> facts;
 };
 
 StoredGradients::StoredGradients(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads)
     : rows_(std::make_unique<Rows>(c, numerics)) {
-  compute_gradients(
-      rows_->item, rows_->model, {mode, c.seed}, num_threads,
-      {[this](const reference::QueryGrads& g) {
-         const std::lock_guard lock(rows_->mutex);
-         rows_->queries.push_back({copy_of(g.rows), copy_of(g.dq), copy_of(g.variance), copy_of(g.projection),
-                                   copy_of(g.few), copy_of(g.facts)});
-       },
-       [this](const reference::KeyGrads& g) {
-         const std::lock_guard lock(rows_->mutex);
-         rows_->keys.push_back({copy_of(g.keys), copy_of(g.dk), copy_of(g.dk_variance), copy_of(g.dk_heads),
-                                copy_of(g.dv), copy_of(g.dv_variance), copy_of(g.dv_heads), copy_of(g.dk_few),
-                                copy_of(g.dv_few), copy_of(g.rows)});
-       },
-       [this](std::span<const reference::RowId> rows, std::span<const reference::RowFacts> facts) {
-         const std::lock_guard lock(rows_->mutex);
-         rows_->facts.emplace_back(copy_of(rows), copy_of(facts));
-       }});
+  Keep& keep = rows_->keep;
+  compute_gradients(rows_->item, rows_->model, {mode, c.seed}, num_threads,
+                    {[&](const reference::QueryGrads& g) {
+                       const std::lock_guard lock(rows_->mutex);
+                       rows_->queries.push_back({keep(g.rows), keep(g.dq), keep(g.variance),
+                                                 keep(g.projection), keep(g.few), keep(g.facts)});
+                     },
+                     [&](const reference::KeyGrads& g) {
+                       const std::lock_guard lock(rows_->mutex);
+                       rows_->keys.push_back({keep(g.keys), keep(g.dk), keep(g.dk_variance), keep(g.dk_heads),
+                                              keep(g.dv), keep(g.dv_variance), keep(g.dv_heads),
+                                              keep(g.dk_few), keep(g.dv_few), keep(g.rows)});
+                     },
+                     [&](std::span<const reference::RowId> rows, std::span<const reference::RowFacts> facts) {
+                       const std::lock_guard lock(rows_->mutex);
+                       rows_->facts.emplace_back(keep(rows), keep(facts));
+                     }});
 }
 
 StoredGradients::~StoredGradients() = default;
 
 Verdict StoredGradients::judge(const HostOutputs& outputs) const {
   BackwardJudge judge(rows_->item, outputs, rows_->model);
-  for (const Rows::Queries& q : rows_->queries)
-    judge.take(reference::QueryGrads{q.rows, q.dq, q.variance, q.projection, q.few, q.facts});
-  for (const Rows::Keys& k : rows_->keys)
-    judge.take(reference::KeyGrads{k.keys, k.dk, k.dk_variance, k.dk_heads, k.dv, k.dv_variance, k.dv_heads,
-                                   k.dk_few, k.dv_few, k.rows});
+  for (const reference::QueryGrads& g : rows_->queries) judge.take(g);
+  for (const reference::KeyGrads& g : rows_->keys) judge.take(g);
   for (const auto& [rows, facts] : rows_->facts) judge.take_facts(rows, facts);
   return judge.conclude();
 }

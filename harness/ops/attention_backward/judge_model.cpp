@@ -117,4 +117,18 @@ double BackwardModel::sink_sum_variance(double value, double squares, int64_t te
   return square(u_acc_) * (n * (squares + square(value)) / 3 + square(value)) + square(kFlushed);
 }
 
+void SinkSum::add(const BackwardModel& model, const reference::RowFacts& row, float sink) {
+  ++rows;
+  if (row.keys == 0) return;
+  const double p = std::exp(static_cast<double>(sink) - row.lse);
+  const double term = p * row.delta;
+  value -= term;
+  squares += term * term;
+  variance += model.sink_variance(row, p);
+}
+
+double SinkSum::sigma(const BackwardModel& model) const {
+  return std::sqrt(variance + model.sink_sum_variance(value, squares, rows));
+}
+
 }  // namespace attnbench

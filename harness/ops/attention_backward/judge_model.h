@@ -57,4 +57,13 @@ class BackwardModel {
   ErrorModel forward_;  ///< of the kernel that computed O and LSE
 };
 
+/// The sum over rows that dsinks of a head is.
+struct SinkSum {
+  int64_t rows = 0;
+  double value = 0, squares = 0, variance = 0;
+
+  void add(const BackwardModel& model, const reference::RowFacts& row, float sink);
+  double sigma(const BackwardModel& model) const;
+};
+
 }  // namespace attnbench

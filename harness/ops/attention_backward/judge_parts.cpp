@@ -13,6 +13,7 @@
 #include "harness/judge/case_inputs.h"
 #include "harness/judge/sample.h"
 #include "harness/ops/attention_backward/judge_model.h"
+#include "harness/ops/judge_ops.h"
 
 namespace attnbench::ops::attention_backward {
 namespace {
@@ -40,8 +41,6 @@ std::vector<GradientTensor> gradients_of(const CaseParams& p) {
           {"dv", &HostOutputs::dv, true, p.num_heads_kv, p.dim_v()}};
 }
 
-}  // namespace
-
 /// laid_over for gradients. Those of the sinks are sums over the batch, so only the same batch has them.
 HostOutputs laid_over(const CaseParams& p, HostOutputs base, const CaseParams& other_p,
                       const HostOutputs& other, std::span<const int32_t> ids) {
@@ -68,7 +67,7 @@ std::optional<std::string> first_difference(const CaseParams& p, const HostOutpu
     int64_t i = 0;
     while (std::memcmp(&x[at(i) * e], &y[at(i) * e], e) == 0) ++i;
     const int64_t token = i / (g.heads * g.dim);
-    const auto seq = std::upper_bound(begins.begin(), begins.end(), token) - begins.begin() - 1;
+    const auto seq = std::ranges::upper_bound(begins, token) - begins.begin() - 1;
     return fmt::format("{} of seq {} pos {} head {} channel {}: {:.9g}, in the first launch {:.9g}", g.name,
                        seq, token - begins[at(seq)], i / g.dim % g.heads, i % g.dim,
                        load_float(p.type_of_out(), y.data(), i), load_float(p.type_of_out(), x.data(), i));
@@ -80,6 +79,8 @@ std::optional<std::string> first_difference(const CaseParams& p, const HostOutpu
   }
   return std::nullopt;
 }
+
+}  // namespace
 
 std::optional<std::string> first_not_scaled(const Case& c, const HostOutputs& base, const HostOutputs& scaled,
                                             float factor) {
@@ -101,7 +102,7 @@ std::optional<std::string> first_not_scaled(const Case& c, const HostOutputs& ba
       const float y = load_float(type, (scaled.*g.values).data(), i);
       if (!differ(x, y) || (factor != 0 && std::abs(x) < kLeast && std::abs(y) < factor * kLeast)) continue;
       const int64_t token = i / (g.heads * g.dim);
-      const auto seq = std::upper_bound(begins.begin(), begins.end(), token) - begins.begin() - 1;
+      const auto seq = std::ranges::upper_bound(begins, token) - begins.begin() - 1;
       return fmt::format("{} of seq {} pos {} head {} channel {} is {:.9g}, expected {:.9g}", g.name, seq,
                          token - begins[at(seq)], i / g.dim % g.heads, i % g.dim, y, factor * x);
     }
@@ -127,13 +128,10 @@ void put_row(ExpectedOutput& to, int64_t row, const BackwardModel& model, std::s
   }
 }
 
-}  // namespace
-
 void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads, ExpectedOutputs& e) {
   const CaseParams& p = c.params;
   const std::vector<int64_t> q_begin = packed_q_begins(p);
-  std::vector<int64_t> k_begin = {0};
-  for (const SeqLen& s : p.seqs) k_begin.push_back(k_begin.back() + s.k);
+  const std::vector<int64_t> k_begin = k_begins(p);
   const int64_t heads = p.num_heads_q, kv_heads = p.num_heads_kv;
   ExpectedOutput dq = not_compared("dq", {q_begin.back(), heads, p.head_dim});
   ExpectedOutput dk = not_compared("dk", {k_begin.back(), kv_heads, p.head_dim});
@@ -150,11 +148,8 @@ void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_thr
   const auto row_of = [](std::span<const double> all, std::size_t r, int32_t width) {
     return all.subspan(r * static_cast<std::size_t>(width), static_cast<std::size_t>(width));
   };
-  struct Sink {
-    double value = 0, squares = 0, variance = 0;
-    int64_t rows = 0;
-  };
-  std::vector<Sink> sinks(sinks_of(c).size());
+  const std::vector<float> sink_logits = sinks_of(c);
+  std::vector<SinkSum> sinks(sink_logits.size());
   const auto queries = [&](const reference::QueryGrads& g) {
     for (std::size_t r = 0; r < g.rows.size(); ++r) {
       const auto [seq, pos, head] = g.rows[r];
@@ -185,17 +180,11 @@ void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_thr
     }
     count(g.keys.size());
   };
-  const std::vector<float> sink_logits = sinks_of(c);
   const auto facts = [&](std::span<const reference::RowId> rows, std::span<const reference::RowFacts> of) {
     const std::lock_guard lock(mutex);
     for (std::size_t r = 0; r < rows.size() && !sinks.empty(); ++r) {
       const auto head = static_cast<std::size_t>(rows[r].head);
-      ++sinks[head].rows;
-      if (of[r].keys == 0) continue;
-      const double weight = std::exp(static_cast<double>(sink_logits[head]) - of[r].lse);
-      sinks[head].value -= weight * of[r].delta;
-      sinks[head].squares += weight * weight * of[r].delta * of[r].delta;
-      sinks[head].variance += model.sink_variance(of[r], weight);
+      sinks[head].add(model, of[r], sink_logits[head]);
     }
   };
   reference::differentiate(problem, inputs, rows_to_compare(c, problem, mode),
@@ -207,16 +196,13 @@ void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_thr
   if (sinks.empty()) return;
   ExpectedOutput dsinks = not_compared("dsinks", {heads});
   for (std::size_t h = 0; h < sinks.size(); ++h) {
-    const Sink& s = sinks[h];
+    const SinkSum& s = sinks[h];
     if (s.rows != q_begins(p).back()) continue;  // a sample has not all queries of the head
     dsinks.value[h] = s.value;
-    dsinks.sigma[h] =
-        static_cast<float>(std::sqrt(s.variance + model.sink_sum_variance(s.value, s.squares, s.rows)));
+    dsinks.sigma[h] = static_cast<float>(s.sigma(model));
   }
   e.tensors.push_back(std::move(dsinks));
 }
-
-namespace {
 
 Verdict verify(const Workload& w, const HostOutputs& outputs, const Numerics& numerics, const Check& check,
                int num_threads) {

@@ -4,6 +4,7 @@
 
 #include "harness/error.h"
 #include "harness/ops/attention/tensors_parts.h"
+#include "harness/ops/attention_backward/tensors_shared.h"
 #include "harness/ops/tensors_ops.h"
 
 namespace attnbench::ops::attention_backward {
@@ -11,30 +12,16 @@ namespace {
 
 int64_t size_of(DType t) { return static_cast<int64_t>(dtype_size(t)); }
 
+void set_shared(const AttentionParams& forward, AttentionBackwardParams& g) {
+  for_shared(forward, g, [](const auto& from, auto& to) { to = from; });
+}
+
 AttentionBackwardParams shape_of(const Case& item, bool padded) {
   const CaseParams& p = item.params;
-  const AttentionParams a = attention::shape_of(item, padded);  // what a forward pass of the case is given
   AttentionBackwardParams g{};
-  g.features = a.features;
-  g.batch = a.batch;
-  g.num_heads_q = p.num_heads_q;
-  g.num_heads_kv = p.num_heads_kv;
-  g.head_dim = p.head_dim;
-  g.head_dim_v = p.dim_v();
+  set_shared(attention::shape_of(item, padded), g);
   g.dtype = p.dtype;
-  g.total_q = a.total_q;
   for (const SeqLen& len : p.seqs) g.total_k += len.k;
-  g.max_seqlen_q = a.max_seqlen_q;
-  g.max_seqlen_k = a.max_seqlen_k;
-  g.q_stride_token = a.q_stride_token;
-  g.q_stride_head = a.q_stride_head;
-  g.k_stride_token = a.k_stride_token;
-  g.k_stride_head = a.k_stride_head;
-  g.v_stride_token = a.v_stride_token;
-  g.v_stride_head = a.v_stride_head;
-  g.out_stride_token = a.out_stride_token;
-  g.out_stride_head = a.out_stride_head;
-  g.lse_stride_head = a.lse_stride_head;
   const auto set = [&](int64_t& token, int64_t& head, int32_t heads, int32_t dim, Pad pad) {
     set_strides(token_strides(heads, dim, pad_if(padded, pad)), token, head);
   };
@@ -42,25 +29,10 @@ AttentionBackwardParams shape_of(const Case& item, bool padded) {
   set(g.dq_stride_token, g.dq_stride_head, p.num_heads_q, p.head_dim, Pad::kDq);
   set(g.dk_stride_token, g.dk_stride_head, p.num_heads_kv, p.head_dim, Pad::kDk);
   set(g.dv_stride_token, g.dv_stride_head, p.num_heads_kv, p.dim_v(), Pad::kDv);
-  g.causal = a.causal;
-  g.window_left = a.window_left;
-  g.window_right = a.window_right;
-  g.softmax_scale = a.softmax_scale;
-  g.softcap = a.softcap;
-  g.alibi_sqrt = a.alibi_sqrt;
-  g.alibi_stride_batch = a.alibi_stride_batch;
-  g.p_dropout = a.p_dropout;
-  g.dropout_seed = a.dropout_seed;
-  g.dropout_offset = a.dropout_offset;
   return g;
 }
 
-OpParams shape(const Case& c, bool padded) {
-  OpParams op{};
-  op.op = Op::kAttentionBackward;
-  op.attention_backward = shape_of(c, padded);
-  return op;
-}
+OpParams shape(const Case& c, bool padded) { return op_params(shape_of(c, padded)); }
 
 void plan(const Case& c, const LayoutVariant& variant, WorkloadPlan& plan) {
   plan_rows(c.params, c.seed, variant, plan);
@@ -97,42 +69,25 @@ void add(Workload& w) {
   if (p.sinks) w.add("dsinks", Role::kOutput, p.num_heads_q * int64_t{sizeof(float)});
 }
 
+/// A forward pass on the inputs, which writes the inputs O and LSE.
+OpParams forward_of(const Workload& w) {
+  OpParams op = op_params(attention::shape_of(w.item(), w.padded()));
+  attention::point(w, op);
+  return op;
+}
+
 void point(const Workload& w, OpParams& op) {
   AttentionBackwardParams& g = op.attention_backward;
-  g.total_q = w.plan().total_q;
+  const AttentionParams forward = forward_of(w).attention;
+  set_shared(forward, g);
   g.total_k = w.plan().cu_seqlens_k.back();
-  g.lse_stride_head = lse_stride(g.total_q, w.padded());
-  g.cu_seqlens_q = w.data<int32_t>("cu_seqlens_q");
-  g.cu_seqlens_k = w.data<int32_t>("cu_seqlens_k");
-  g.q = w.data("q");
-  g.k = w.data("k");
-  g.v = w.data("v");
-  g.out = w.data("out");
-  g.lse = w.data<float>("lse");
+  g.out = forward.out;
+  g.lse = forward.lse;
   g.d_out = w.data("d_out");
-  g.alibi_slopes = w.data<float>("alibi_slopes");
-  g.sinks = w.data<float>("sinks");
   g.dq = w.data("dq");
   g.dk = w.data("dk");
   g.dv = w.data("dv");
   g.dsinks = w.data<float>("dsinks");
-}
-
-/// A forward pass on the inputs, which writes the inputs O and LSE.
-OpParams forward_of(const Workload& w) {
-  AttentionParams a = attention::shape_of(w.item(), w.padded());
-  a.total_q = w.plan().total_q;
-  a.lse_stride_head = lse_stride(a.total_q, w.padded());
-  a.q = w.data("q");
-  a.k = w.data("k");
-  a.v = w.data("v");
-  a.cu_seqlens_q = w.data<int32_t>("cu_seqlens_q");
-  a.cu_seqlens_k = w.data<int32_t>("cu_seqlens_k");
-  a.alibi_slopes = w.data<float>("alibi_slopes");
-  a.sinks = w.data<float>("sinks");
-  a.out = w.data("out");
-  a.lse = w.data<float>("lse");
-  return op_params(a);
 }
 
 /// Computes the inputs O and LSE.

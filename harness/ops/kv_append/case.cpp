@@ -1,8 +1,6 @@
 // kv_append as a case: what its keys must agree on, and what it costs.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "harness/cases/tally.h"
 #include "harness/ops/case_ops.h"
 
@@ -27,15 +25,13 @@ void check(const CaseParams& p, const GivenKeys& given, const FailAt& fail) {
                                    kMaxWrittenValue, p.dim_v()));
   }
   if (!p.one_row) return;
-  if (p.kv_dtype == KvDType::kInt8 || p.kv_dtype == KvDType::kInt8K) {
-    fail("kv_dtype",
-         "a value and its key in one row share a descale, and in int8 they have others; take kv_dtype e4m3, "
-         "e5m2 or same, or drop one_row");
-  }
-  if (p.computes_scales(false)) {
-    fail("scales",
-         "a value and its key in one row share a given scale; write 'scales: given' or drop one_row");
-  }
+  refuse(
+      fail,
+      {{p.kv_dtype == KvDType::kInt8 || p.kv_dtype == KvDType::kInt8K, "kv_dtype",
+        "a value and its key in one row share a descale, and in int8 they have others; take kv_dtype e4m3, "
+        "e5m2 or same, or drop one_row"},
+       {p.computes_scales(false), "scales",
+        "a value and its key in one row share a given scale; write 'scales: given' or drop one_row"}});
 }
 
 /// Bytes of the fp32 scales that kv_append is given.

@@ -126,15 +126,12 @@ std::vector<Fault> wrong_rows_appended() {
           {"one_token_past_capacity",
            "one row is written past the end of the pool",
            {kAppending},
-           [](Tamper& t, const OpParams& op) {
-             const KernelStatus s = t.launch(op);
-             const KvAppendParams& p = op.kv_append;
+           afterwards<&OpParams::kv_append>([](Tamper& t, const KvAppendParams& p) {
              const auto e = static_cast<int64_t>(dtype_size(p.dtype_k));
              const char* end =
                  static_cast<const char*>(p.k_cache) + int64_t{p.num_blocks} * p.k_stride_block * e;
              t.write(end, std::vector<unsigned char>(static_cast<std::size_t>(p.head_dim * e), 0x3f));
-             return s;
-           }}};
+           })}};
 }
 
 }  // namespace

@@ -32,16 +32,7 @@ Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
   return v;
 }
 
-namespace ops::kv_append {
-namespace {
+const JudgeOps ops::kv_append::kJudgeOps = {[](const Workload& w, const HostOutputs& outputs, const Numerics&,
+                                               const Check&, int) { return verify_append(w, outputs); }};
 
-Verdict verify(const Workload& w, const HostOutputs& outputs, const Numerics&, const Check&, int) {
-  return verify_append(w, outputs);
-}
-
-}  // namespace
-
-const JudgeOps kJudgeOps = {verify, nullptr, nullptr, nullptr, nullptr};
-
-}  // namespace ops::kv_append
 }  // namespace attnbench

@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "harness/facts/verdict.h"
 #include "harness/ops/kv_append/judge_rows.h"

@@ -23,7 +23,7 @@ void AppendedRows::row(bool is_v, RowOwner owner, int head, std::span<double> x,
     x[c] = static_cast<double>(stored ? stored_value(*case_, is_v ? Tensor::kV : Tensor::kK, values[c])
                                       : round_to(p.dtype, values[c]));
   }
-  std::fill(slack.begin(), slack.end(), 0.0);
+  std::ranges::fill(slack, 0.0);
   if (!is_v) rotate(owner.pos, x, slack);
 }
 
@@ -34,7 +34,7 @@ void AppendedRows::query(RowOwner owner, int position, int head, std::span<doubl
   value_row({case_->seed, p.data}, Tensor::kQ, static_cast<uint32_t>(owner.seq),
             static_cast<uint32_t>(owner.pos), static_cast<uint32_t>(head), p.head_dim, values);
   for (std::size_t c = 0; c < x.size(); ++c) x[c] = static_cast<double>(round_to(p.dtype, values[c]));
-  std::fill(slack.begin(), slack.end(), 0.0);
+  std::ranges::fill(slack, 0.0);
   rotate(position, x, slack);
 }
 

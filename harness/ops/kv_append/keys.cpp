@@ -10,7 +10,7 @@ Rows kv_append_keys() {
       tokens_key("padding_tokens", "`kv_append`: number of tokens with slot -1, spread over the batch",
                  &C::padding_tokens, 0, 4096)
           .when(is_append)
-          .labelled([](P p) { return p.padding_tokens > 0 ? fmt::format("/pad{}", p.padding_tokens) : ""; }),
+          .labelled("/pad"),
       word_key<bool>(
           "slots",
           "`kv_append`: slots of new tokens lie in the sequence's blocks, or are arbitrary different slots "
@@ -22,19 +22,19 @@ Rows kv_append_keys() {
           "query_out",
           "`kv_append`: also rotates the queries of the same tokens and returns them, in `dtype` or in e4m3 "
           "divided by a given scale, saturating at 448; `heads` gives their number",
-          &C::query_out, words_of(query_out_name, {QueryOut::kNone, QueryOut::kSame, QueryOut::kE4m3}))
+          &C::query_out, kQueryOutNames)
           .when(is_append)
           .labelled([](P p) {
             return p.query_out == QueryOut::kNone   ? ""
                    : p.query_out == QueryOut::kSame ? "/query_out"
                                                     : "/query_out_e4m3";
           })
-          .needing(feature(kQueryOut, [](P p) { return p.query_out != QueryOut::kNone; })),
+          .needing(kQueryOut),
       word_key<bool>("positions", "`kv_append` with `rotary`: type of the given token positions",
                      &C::positions64, {{"int32", false}, {"int64", true}})
           .when([](P p) { return is_append(p) && turns(p); })
           .labelled(label("/positions64", [](P p) { return p.positions64; }))
-          .needing(feature(kPositions64, [](P p) { return p.positions64; })),
+          .needing(kPositions64),
   };
 }
 

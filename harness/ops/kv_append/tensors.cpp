@@ -59,12 +59,7 @@ KvAppendParams shape_of(const CaseParams& p, bool padded) {
   return a;
 }
 
-OpParams shape(const Case& c, bool padded) {
-  OpParams op{};
-  op.op = Op::kKvAppend;
-  op.kv_append = shape_of(c.params, padded);
-  return op;
-}
+OpParams shape(const Case& c, bool padded) { return op_params(shape_of(c.params, padded)); }
 
 /// Different slots of a pool, in a random order: i goes to (a i + b) mod n with a coprime to n.
 class AnySlots {

@@ -24,19 +24,15 @@ void check(const CaseParams& p, const GivenKeys& given, const FailAt& fail) {
   }
   check_widths(p, fail);
   check_no_block_scales(p, fail);
-  if (p.gathers() && p.kv_dtype != KvDType::kSame && p.kv_dtype != KvDType::kE4m3) {
-    fail("kv_dtype",
-         fmt::format(
-             "move: gather makes rows in dtype of rows in e4m3 or dtype, not of {}; write 'move: blocks', "
-             "or take kv_dtype e4m3 or same",
-             kv_dtype_name(p.kv_dtype)));
-  }
-  if (p.page_layout == PageLayout::kRepeated && p.type_of_k() == DType::kInt8) {
-    fail(
-        "kv_dtype",
-        "page_layout: repeated is a block table of the case's own, with which it has no int8 keys; take kv_dtype "
-        "e4m3 or same, or drop page_layout");
-  }
+  refuse(
+      fail,
+      {{p.gathers() && p.kv_dtype != KvDType::kSame && p.kv_dtype != KvDType::kE4m3, "kv_dtype",
+        "move: gather makes rows in dtype of rows in e4m3 or dtype, not of {}; write 'move: blocks', or take "
+        "kv_dtype e4m3 or same"},
+       {p.page_layout == PageLayout::kRepeated && p.type_of_k() == DType::kInt8, "kv_dtype",
+        "page_layout: repeated is a block table of the case's own, with which it has no int8 keys; take "
+        "kv_dtype e4m3 or same, or drop page_layout"}},
+      kv_dtype_name(p.kv_dtype));
 }
 
 /// The blocks or rows that a kv_move reads, each once, and those that it writes.

@@ -28,7 +28,7 @@ constexpr const char* kOneTensor =
     "q0s21_q0s40_q0s16}";
 
 Tamper::Fault with_move(std::function<void(Tamper&, KvMoveParams&)> change) {
-  return with_op([change = std::move(change)](Tamper& t, OpParams& op) { change(t, op.kv_move); });
+  return changed<&OpParams::kv_move>(std::move(change));
 }
 
 /// Blocks are copied by other pairs.
@@ -65,11 +65,9 @@ KernelStatus without_v(Tamper& t, const OpParams& op) {
   return s;
 }
 
-/// The right launch; then the rest of the last block's rows follows those of the last sequence.
-KernelStatus whole_last_blocks(Tamper& t, const OpParams& op) {
-  const KernelStatus s = t.launch(op);
-  const KvMoveParams& p = op.kv_move;
-  if (s != KernelStatus::kOk || p.block_table == nullptr || p.batch == 0) return s;
+/// The rest of the last block's rows follows those of the last sequence.
+void whole_last_blocks(Tamper& t, const KvMoveParams& p) {
+  if (p.block_table == nullptr || p.batch == 0) return;
   const auto cu = t.read<int32_t>(p.cu_seqlens, p.batch + 1);
   const auto table = t.read<int32_t>(p.block_table, p.batch * p.block_table_stride);
   const auto e = static_cast<int64_t>(dtype_size(p.dtype_k));
@@ -83,7 +81,6 @@ KernelStatus whole_last_blocks(Tamper& t, const OpParams& op) {
     char* to = static_cast<char*>(p.k_dst) + cu[static_cast<std::size_t>(b) + 1] * p.k_dst_stride_token * e;
     t.write(to, t.read<unsigned char>(from, int64_t{p.head_dim} * e));
   }
-  return s;
 }
 
 std::vector<Fault> wrong_copies() {
@@ -161,7 +158,7 @@ std::vector<Fault> wrong_gathers() {
           {"whole_last_block_gathered",
            "the last block is copied whole, over the rows of the next sequence",
            {kGathered},
-           whole_last_blocks},
+           afterwards<&OpParams::kv_move>(whole_last_blocks)},
           {"descale_ignored",
            "stored numbers are converted without their descale",
            {kDequantised},

@@ -126,16 +126,7 @@ Verdict verify_move(const Workload& w, const HostOutputs& outputs) {
   return v;
 }
 
-namespace ops::kv_move {
-namespace {
+const JudgeOps ops::kv_move::kJudgeOps = {[](const Workload& w, const HostOutputs& outputs, const Numerics&,
+                                             const Check&, int) { return verify_move(w, outputs); }};
 
-Verdict verify(const Workload& w, const HostOutputs& outputs, const Numerics&, const Check&, int) {
-  return verify_move(w, outputs);
-}
-
-}  // namespace
-
-const JudgeOps kJudgeOps = {verify, nullptr, nullptr, nullptr, nullptr};
-
-}  // namespace ops::kv_move
 }  // namespace attnbench

@@ -11,7 +11,7 @@ Rows move_keys() {
           "move",
           "`kv_move`: copies blocks of the sequences to other blocks, or gathers their rows into a packed "
           "tensor; e4m3 rows are gathered in `dtype`",
-          &C::move, words_of(move_name, {Move::kBlocks, Move::kGather}))
+          &C::move, kMoveNames)
           .when(is_move)
           .labelled([](P p) { return fmt::format("/{}", move_name(p.move)); })
           .needing(feature(kGather, [](P p) { return p.gathers(); }))
@@ -26,11 +26,9 @@ Rows move_keys() {
       word_key("starts",
                "`move: gather`: first gathered row of each sequence (`seq_starts`): 0, a multiple of "
                "`block_size`, or any row",
-               &C::starts, words_of(starts_name, {Starts::kNone, Starts::kBlocks, Starts::kAny}))
+               &C::starts, kStartsNames)
           .when([](P p) { return p.gathers(); })
-          .labelled([](P p) {
-            return p.starts == Starts::kNone ? "" : fmt::format("-starts_{}", starts_name(p.starts));
-          })
+          .labelled("-starts_")
           .needing(feature(kSeqStarts, [](P p) { return p.gathers() && p.starts != Starts::kNone; })),
   };
 }

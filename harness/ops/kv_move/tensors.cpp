@@ -37,12 +37,7 @@ KvMoveParams shape_of(const CaseParams& p, bool padded) {
   return m;
 }
 
-OpParams shape(const Case& c, bool padded) {
-  OpParams op{};
-  op.op = Op::kKvMove;
-  op.kv_move = shape_of(c.params, padded);
-  return op;
-}
+OpParams shape(const Case& c, bool padded) { return op_params(shape_of(c.params, padded)); }
 
 constexpr RowOwner kNoKey{-1, -1};
 /// A block's destination is drawn by another stream than its source (shuffle.h).

@@ -25,10 +25,8 @@ int64_t extent(const MergeStatesParams& p, int64_t state, int64_t token, int64_t
 
 /// The right launch; then all rows are merged again by `rule`.
 Tamper::Fault with_merge_rule(RowAnswer (*rule)(const States& states, std::vector<double>& logs)) {
-  return [rule](Tamper& t, const OpParams& op) {
-    const KernelStatus s = t.launch(op);
-    const MergeStatesParams& p = op.merge_states;
-    if (s != KernelStatus::kOk || p.num_rows == 0) return s;
+  return afterwards<&OpParams::merge_states>([rule](Tamper& t, const MergeStatesParams& p) {
+    if (p.num_rows == 0) return;
     const auto bytes_of = [](int64_t n, DType type) { return n * static_cast<int64_t>(dtype_size(type)); };
     const auto o = t.read<unsigned char>(
         p.partial_out,
@@ -61,8 +59,7 @@ Tamper::Fault with_merge_rule(RowAnswer (*rule)(const States& states, std::vecto
     }
     t.write(p.out, out);
     t.write(p.out_lse, out_lse);
-    return s;
-  };
+  });
 }
 
 /// Merges states; a row all of whose states are empty gets this O and LSE.
@@ -144,7 +141,7 @@ FaultClass merge_faults() {
         "the merged LSE is the largest of the states'",
         {kMerging},
         with_merge_rule([](const States& states, std::vector<double>& logs) {
-          return RowAnswer{merged(states, logs).o, *std::max_element(logs.begin(), logs.end())};
+          return RowAnswer{merged(states, logs).o, *std::ranges::max_element(logs)};
         })}}};
 }
 

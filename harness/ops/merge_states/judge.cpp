@@ -121,7 +121,7 @@ class MergeJudge {
       }
     }
     reference::merge_states(lse_, o_, dim, merged_);
-    const double top = *std::max_element(lse_.begin(), lse_.end());
+    const double top = *std::ranges::max_element(lse_);
     const double u = unit_roundoff(n_.acc_type);
 
     double row_z2 = 0, least = 1, most = 0, filled = 0;
@@ -246,17 +246,9 @@ Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& 
   return v;
 }
 
-namespace ops::merge_states {
-namespace {
+const JudgeOps ops::merge_states::kJudgeOps = {
+    [](const Workload& w, const HostOutputs& outputs, const Numerics& numerics, const Check& check, int) {
+      return verify_merge(w.item(), outputs, numerics, check);
+    }};
 
-Verdict verify(const Workload& w, const HostOutputs& outputs, const Numerics& numerics, const Check& check,
-               int) {
-  return verify_merge(w.item(), outputs, numerics, check);
-}
-
-}  // namespace
-
-const JudgeOps kJudgeOps = {verify, nullptr, nullptr, nullptr, nullptr};
-
-}  // namespace ops::merge_states
 }  // namespace attnbench

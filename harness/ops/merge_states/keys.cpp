@@ -17,7 +17,7 @@ Rows merge_keys() {
                      &C::ragged_states, {{"equal", false}, {"varied", true}})
           .when(is_merge)
           .labelled(label("varied-", [](P p) { return p.ragged_states; }))
-          .needing(feature(kRaggedStates, [](P p) { return p.ragged_states; })),
+          .needing(kRaggedStates),
       word_key<bool>("partial_dtype", "`merge_states`: type of the partial O; `same`: `dtype`",
                      &C::partial_fp32, {{"fp32", true}, {"same", false}})
           .when(is_merge)
@@ -34,12 +34,10 @@ Rows merge_keys() {
       word_key(
           "empty_lse",
           "`merge_states`: LSE of a state without keys: -inf; +inf, as FlashAttention 2 writes it; or either",
-          &C::empty_lse, words_of(empty_lse_name, {EmptyLse::kMinusInf, EmptyLse::kPlusInf, EmptyLse::kBoth}))
+          &C::empty_lse, kEmptyLseNames)
           .when([](P p) { return is_merge(p) && p.empty_states > 0; })
-          .labelled([](P p) {
-            return p.empty_lse == EmptyLse::kMinusInf ? "" : fmt::format("-{}", empty_lse_name(p.empty_lse));
-          })
-          .needing(feature(kInfLse, [](P p) { return p.empty_lse != EmptyLse::kMinusInf; })),
+          .labelled("-")
+          .needing(kInfLse),
       word_key<bool>(
           "lse_layout",
           "`merge_states`: order of the partial LSEs, (state, head, token) or (state, token, head)",

@@ -39,12 +39,7 @@ MergeStatesParams shape_of(const CaseParams& p, bool padded) {
   return m;
 }
 
-OpParams shape(const Case& c, bool padded) {
-  OpParams op{};
-  op.op = Op::kMergeStates;
-  op.merge_states = shape_of(c.params, padded);
-  return op;
-}
+OpParams shape(const Case& c, bool padded) { return op_params(shape_of(c.params, padded)); }
 
 void plan(const Case& c, const LayoutVariant&, WorkloadPlan& plan) {
   plan.source_owners = partial_out_owners(c);

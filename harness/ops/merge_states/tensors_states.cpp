@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <stdexcept>
 
 #include "harness/error.h"
 #include "kernels/contract/philox.h"

@@ -95,8 +95,8 @@ Out common_params(const std::vector<Out>& params) {
   }
   Out common = Out::object();
   for (const auto& [key, values] : counts) {
-    const auto most = std::max_element(values.begin(), values.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::ranges::max_element(values, [](const auto& a, const auto& b) { return a.second < b.second; });
     // A parameter that a case omits has the common value, so only parameters that every case has may be
     // common.
     int with_key = 0;
@@ -312,7 +312,7 @@ PageComparison compare_with(const ResultSet& base, std::span<const ResultSet> se
   out.base_path = base.path;
   for (const ResultSet& set : sets) {
     for (std::string& m : context_mismatches(base, set)) {
-      if (std::find(out.mismatches.begin(), out.mismatches.end(), m) == out.mismatches.end())
+      if (std::ranges::find(out.mismatches, m) == out.mismatches.end())
         out.mismatches.push_back(std::move(m));
     }
   }

@@ -175,7 +175,7 @@ void draw_labels(const SvgChart& c, std::string& out) {
     const bool inside = s.color == kSvgRoof || at_x + 8 + width > kWidth;
     const double x = inside ? std::min(at_x - 4, kWidth - 4) - width : at_x + 8;
     const double y = std::max(inside ? at_y - 7 : at_y + 4, top_of(c) - 4);
-    const bool hit = std::any_of(taken.begin(), taken.end(), [&](const Box& b) {
+    const bool hit = std::ranges::any_of(taken, [&](const Box& b) {
       return std::abs(b.y - y) < 14 && x < b.x + b.width + 6 && b.x < x + width + 6;
     });
     if (hit) continue;

@@ -44,8 +44,7 @@ std::vector<Timed> timed_results(std::span<const ResultSet> sets) {
 }
 
 RateUnit rate_unit_of(const std::vector<Timed>& list) {
-  const bool cpu =
-      std::all_of(list.begin(), list.end(), [](const Timed& t) { return t.result->device == "cpu"; });
+  const bool cpu = std::ranges::all_of(list, [](const Timed& t) { return t.result->device == "cpu"; });
   return rate_unit(cpu);
 }
 
@@ -68,7 +67,7 @@ std::map<std::string, Roof> roofs_of(std::span<const ResultSet> sets) {
 class Colors {
  public:
   int of(const std::string& kernel) {
-    const auto it = std::find(names_.begin(), names_.end(), kernel);
+    const auto it = std::ranges::find(names_, kernel);
     if (it != names_.end()) return static_cast<int>(it - names_.begin());
     names_.push_back(kernel);
     return static_cast<int>(names_.size()) - 1;
@@ -94,8 +93,7 @@ void fit(SvgAxis& a, const std::vector<SvgSeries>& series, double SvgPoint::*fie
 std::string devices_of(const std::vector<Timed>& list) {
   std::vector<std::string> names;
   for (const Timed& t : list) {
-    if (!t.device.empty() && std::find(names.begin(), names.end(), t.device) == names.end())
-      names.push_back(t.device);
+    if (!t.device.empty() && std::ranges::find(names, t.device) == names.end()) names.push_back(t.device);
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -127,14 +125,12 @@ std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::stri
   for (const auto& [device, roof] : roofs) {
     std::vector<std::pair<double, std::string>> rates;
     for (const auto& [dtype, rate] : roof.tflops) {
-      const bool used =
-          std::any_of(list.begin(), list.end(), [&, &d = device, &type = dtype](const Timed& t) {
-            return t.device == d && (t.facts.dtype == type || t.facts.q_dtype == type);
-          });
+      const bool used = std::ranges::any_of(list, [&, &d = device, &type = dtype](const Timed& t) {
+        return t.device == d && (t.facts.dtype == type || t.facts.q_dtype == type);
+      });
       if (used) rates.push_back({rate, dtype});
     }
-    std::sort(rates.begin(),
-              rates.end());  // the higher rate first: its label stays if two would overlap
+    std::ranges::sort(rates);  // the higher rate first: its label stays if two would overlap
     for (const auto& [rate, dtype] : rates) {
       if (!(roof.gbs > 0) || !(rate > 0)) continue;
       const double ridge = std::min(rate * 1e3 / roof.gbs, c.x.max);
@@ -179,15 +175,14 @@ std::string line_svg(const char* title, const LinePlot& plot, const std::vector<
     labels[key] = plot.label(t);
   }
   if (lines.empty()) return "";
-  const bool any_line =
-      std::any_of(lines.begin(), lines.end(), [](const auto& l) { return l.second.size() > 1; });
+  const bool any_line = std::ranges::any_of(lines, [](const auto& l) { return l.second.size() > 1; });
   // One colour per label, in the order of lengths and settings that people expect: 64 before 128.
   const auto drawn = [&](const auto& points) { return points.size() > 1 || !any_line; };
   std::vector<std::string> names;
   for (const auto& [key, points] : lines) {
     if (drawn(points)) names.push_back(labels[key]);
   }
-  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+  std::ranges::sort(names, [](const std::string& a, const std::string& b) {
     return std::make_pair(a.size(), a) < std::make_pair(b.size(), b);
   });
   names.erase(std::unique(names.begin(), names.end()), names.end());
@@ -199,7 +194,7 @@ std::string line_svg(const char* title, const LinePlot& plot, const std::vector<
     const std::string& label = labels[key];
     SvgSeries s;
     s.line = points.size() > 1;
-    s.color = static_cast<int>(std::find(names.begin(), names.end(), label) - names.begin());
+    s.color = static_cast<int>(std::ranges::find(names, label) - names.begin());
     s.dash = seen[label]++ + s.color / kSvgColors;
     for (const auto& [x, y] : points) s.points.push_back({x, y});
     cases += s.points.size();
@@ -265,7 +260,7 @@ std::vector<std::pair<std::string, std::string>> svg_plots(std::span<const Resul
     return fmt::format("{}\n{}\n{}", t.facts.setting, t.facts.max_q, t.facts.num_seqs);
   };
   // Where cases are spread over ranks, each way of it has a line with its name.
-  const bool ways = std::any_of(all.begin(), all.end(), [](const Timed& t) { return t.facts.on_ranks; });
+  const bool ways = std::ranges::any_of(all, [](const Timed& t) { return t.facts.on_ranks; });
   latency.label = [ways](const Timed& t) {
     const std::string batch = fmt::format("batch {}", lengths(t.facts.num_seqs));
     return ways ? batch + ", " + short_setting(t.facts.setting) : batch;
