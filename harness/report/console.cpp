@@ -184,6 +184,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
   print_sums(out, records, options.width);
   line(one_line(time_marks(records)));
   line(two_speed_times(records));
+  line(power_text(records));
   const double seconds = std::round(1000 * options.elapsed_s) / 1000;
   out << (rows.empty() ? "" : "\n")
       << fmt::format("{}; {} s\n", summary_text(records),

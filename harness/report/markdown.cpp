@@ -116,6 +116,7 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
   for (const std::string& legend : time_legends(records)) line(legend);
   for (const std::string& text : {time_marks(records), two_speed_times(records), other_check_legend(records)})
     line(text);
+  line(power_text(records));
   bool heading = false;
   for (const Record& r : records) {
     if (!needs_attention(r.status)) continue;
