@@ -93,6 +93,9 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
   const std::vector<std::string> invariants = invariant_sums(records);
   if (!invariants.empty()) out << "\ninvariants:\n";
   for (const std::string& text : invariants) line("  " + one_line(text));
+  const std::vector<std::string> seen = seen_mistakes(records);
+  if (!seen.empty()) out << "\nthe passed cases would have shown:\n";
+  for (const std::string& text : seen) line("  " + text);
   const std::vector<std::string> ranks = rank_lines(records);
   if (!ranks.empty()) out << "\nranks:\n";
   for (const std::string& text : ranks) line("  " + one_line(text));
@@ -184,7 +187,6 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
   print_sums(out, records, options.width);
   line(one_line(time_marks(records)));
   line(two_speed_times(records));
-  line(power_text(records));
   const double seconds = std::round(1000 * options.elapsed_s) / 1000;
   out << (rows.empty() ? "" : "\n")
       << fmt::format("{}; {} s\n", summary_text(records),

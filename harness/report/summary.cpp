@@ -246,7 +246,7 @@ std::string other_check_legend(std::span<const Record> records) {
          "message names in brackets";
 }
 
-std::string power_text(std::span<const Record> records) {
+std::vector<std::string> seen_mistakes(std::span<const Record> records) {
   const auto range = [&](double Power::*figure) {
     double least = INFINITY, most = 0;
     int64_t none = 0;
@@ -257,21 +257,20 @@ std::string power_text(std::span<const Record> records) {
       least = std::fmin(least, x);
       most = std::fmax(most, x);
     }
-    std::string text = most == 0 ? "of no size"
-                       : least == most
-                           ? digits(100 * most, 2) + " %"
-                           : fmt::format("{} % to {} %", digits(100 * least, 2), digits(100 * most, 2));
-    return most > 0 && none > 0 ? fmt::format("{} (of no size in {})", text, counted(none, "case")) : text;
+    if (most == 0) return std::string("none");
+    return fmt::format("{:.2g} %{}{}", 100 * least,
+                       most > least ? fmt::format(" to {:.2g} %", 100 * most) : "",
+                       none > 0 ? fmt::format(" (none in {})", counted(none, "case")) : "");
   };
   const auto both = [&](double Power::*figure, double Power::*by_o) {
     const std::string all = range(figure), of_o = range(by_o);
     return all == of_o ? all : fmt::format("{}, by O alone {}", all, of_o);
   };
   const auto has = [](const Record& r) { return r.status == Status::kPass && r.check && r.check->power; };
-  if (std::none_of(records.begin(), records.end(), has)) return "";
-  return fmt::format("would have seen: a softmax_scale off by {}; O off by {}; a dropped key of weight {}",
-                     both(&Power::softmax_scale, &Power::softmax_scale_by_o), range(&Power::o_scale),
-                     both(&Power::dropped_key, &Power::dropped_key_by_o));
+  if (std::none_of(records.begin(), records.end(), has)) return {};
+  return {"softmax_scale off by " + both(&Power::softmax_scale, &Power::softmax_scale_by_o),
+          "O off by " + range(&Power::o_scale),
+          "a dropped key of weight " + both(&Power::dropped_key, &Power::dropped_key_by_o)};
 }
 
 std::string rows_text(const Verdict& v) {

@@ -67,8 +67,8 @@ std::vector<std::string> invariant_sums(std::span<const Record> records);
 std::string other_check_legend(std::span<const Record> records);
 
 /// The smallest mistakes that the verdicts on passed cases would have seen (Verdict::power), as ranges over the cases:
-/// "would have seen: a softmax_scale off by 0.03 % to 0.4 %, ..."; empty if no case has one.
-std::string power_text(std::span<const Record> records);
+/// "softmax_scale off by 0.03 % to 0.4 %" and others; empty if no case has one.
+std::vector<std::string> seen_mistakes(std::span<const Record> records);
 
 /// Number of checked rows: "512", or "512/4096" if not all were checked.
 std::string rows_text(const Verdict& v);
