@@ -63,16 +63,28 @@ void PowerTotals::add(const PowerTotals& o) {
   dropped_key_by_o = std::max(dropped_key_by_o, o.dropped_key_by_o);
 }
 
-Power PowerTotals::power(bool lse, double bias_left, double tilted) const {
+void PowerTotals::end_row(int elements, double limit, double slope_weight, double by_lse) {
+  o_scale.end_row(elements, limit, 0);
+  softmax_scale.end_row(elements, limit, slope_weight);  // without derivatives it has no elements
+  softmax_scale_by_lse = std::min(softmax_scale_by_lse, by_lse);
+}
+
+void PowerTotals::drop_key(double odds, double lse_change) {
+  const double by_o = 1 / (1 + 1 / odds);
+  dropped_key_by_o = std::max(dropped_key_by_o, by_o);
+  dropped_key = std::max(dropped_key, std::min(by_o, -std::expm1(-lse_change)));
+}
+
+Power PowerTotals::power(double bias_left, double tilted) const {
   const double slope = tilted * softmax_scale.slope();
   const double by_o = slope > 0 ? std::min(softmax_scale.by_rows(), bias_left / slope)  //
                                 : softmax_scale.by_rows();
   Power p;
   p.o_scale = share_or_nan(std::min(o_scale.by_rows(), bias_left));
   p.softmax_scale_by_o = share_or_nan(by_o);
-  p.softmax_scale = share_or_nan(lse ? std::min(by_o, softmax_scale_by_lse) : by_o);
+  p.softmax_scale = share_or_nan(std::min(by_o, softmax_scale_by_lse));
   p.dropped_key_by_o = share_or_nan(dropped_key_by_o);
-  p.dropped_key = share_or_nan(lse ? dropped_key : dropped_key_by_o);
+  p.dropped_key = share_or_nan(dropped_key);
   return p;
 }
 

@@ -38,8 +38,12 @@ struct PowerTotals {
          dropped_key_by_o = -1;  ///< of the row that shows it worst; -1: no row has two keys
 
   void add(const PowerTotals& other);
+  /// Ends the row of both scales. by_lse: the softmax_scale error that its LSE would show.
+  void end_row(int elements, double limit, double slope_weight, double by_lse);
+  /// Adds a row that would show a key of these odds, p / (1 - p), in O, and this change of its LSE (INFINITY: it has none).
+  void drop_key(double odds, double lse_change);
   /// bias_left: what the slope of the outputs may grow by. tilted: share of the rows with more than one key in it.
-  Power power(bool lse, double bias_left, double tilted) const;
+  Power power(double bias_left, double tilted) const;
 };
 
 /// Least e by which errors whose mean square is z2, and e times an effect whose mean square is effect2, exceed a limit of

@@ -107,10 +107,8 @@ class Judge {
       double xx = 0, xy = 0,
              spread = 0;  // spread: mean square of (v - o) / sigma over the row's keys, summed
       CommonShares shares;
-      // The row's derivatives by softmax_scale, where the reference computed them.
-      const std::size_t from_last = block.rows.size() - 1 - r, tilt_at = from_last / reference::kTiltStep;
-      const bool tilted = from_last % reference::kTiltStep == 0 && !block.tilt.empty();
-      const double* tilt = tilted ? block.tilt.data() + tilt_at * static_cast<std::size_t>(d) : nullptr;
+      const std::optional<std::size_t> tilt_at = tilt_of(block, r);
+      const double* tilt = tilt_at ? block.tilt.data() + *tilt_at * static_cast<std::size_t>(d) : nullptr;
       // Equal weights make the mean the right answer. One row that rejects it is enough.
       const bool scores_mean = std::abs(m.w2 * static_cast<double>(m.keys) - 1) > 0x1p-20 && !mean_rejected_;
       for (int c = 0; c < d; ++c) {
@@ -133,7 +131,7 @@ class Judge {
         t.zeros.element(o / sigma, 0);
         const double free = o == block.o[at] ? 1 / sigma : 0;  // O that saturates does not move
         t.power.o_scale.element(z, o * free, o / sigma);
-        if (tilted) t.power.softmax_scale.element(z, tilt[c] * free, o / sigma);
+        if (tilt) t.power.softmax_scale.element(z, tilt[c] * free, o / sigma);
         spread += spread_of_values(block, at, m) * free * free;
         if (scores_mean) {
           const double stored = static_cast<double>(stored_.rounded(block.mean[at])) * stored_.scale;
@@ -167,23 +165,10 @@ class Judge {
       t.elements += d;
       AttentionTotals::note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, limit});
       if (p_.probs) take_probs(t, block, r, token, m);
-      t.power.o_scale.end_row(d, limit, 0);
-      if (tilted) t.power.softmax_scale.end_row(d, limit, has_one_key(m) ? 0 : row_weight);
-      const double odds =
-          least_by_row(limit, row_z2 / d, spread / d, d);  // p / (1 - p) of a key that is dropped
-      double dropped = 1 / (1 + 1 / odds);
-      if (m.keys > 1) t.power.dropped_key_by_o = std::max(t.power.dropped_key_by_o, dropped);
-      if (outputs_.no_lse) continue;
-      const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(m.lse) : 0;  // by download_outputs
-      const double sigma_lse = std::hypot(model_.sigma_lse(m), converted);
-      const double lse_z = std::abs(lse(token, id.head) - m.lse) / sigma_lse;
-      AttentionTotals::note(t.worst_lse, {id.seq, id.pos, id.head, lse_z, kMaxZ, m.lse});
-      const double seen = (kMaxZ + lse_z) * sigma_lse;  // change of the LSE
-      dropped = std::min(dropped, -std::expm1(-seen));
-      if (m.keys > 1) t.power.dropped_key = std::max(t.power.dropped_key, dropped);
-      if (tilted)
-        t.power.softmax_scale_by_lse =
-            std::min(t.power.softmax_scale_by_lse, seen / std::abs(block.tilt_lse[tilt_at]));
+      const double lse_seen = outputs_.no_lse ? INFINITY : take_lse(t, id, token, m);
+      t.power.end_row(d, limit, has_one_key(m) ? 0 : row_weight,
+                      tilt ? lse_seen / std::abs(block.tilt_lse[*tilt_at]) : INFINITY);
+      if (m.keys > 1) t.power.drop_key(least_by_row(limit, row_z2 / d, spread / d, d), lse_seen);
     }
     const std::lock_guard lock(mutex_);
     totals_.add(t);
@@ -232,7 +217,7 @@ class Judge {
     }
     if (v.pass && totals_.elements > 0) {
       const double left = bias_limit + std::abs(v.slope);
-      v.power = totals_.power.power(!outputs_.no_lse, left, 1 - of_one_key);
+      v.power = totals_.power.power(left, 1 - of_one_key);
     }
     return v;
   }
@@ -343,6 +328,22 @@ class Judge {
       }
     }
     return std::nullopt;
+  }
+
+  /// Judges the LSE of a row. Returns the change of it that would have been seen.
+  double take_lse(AttentionTotals& t, const reference::RowId& id, int64_t token, const RowMoments& m) const {
+    const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(m.lse) : 0;  // by download_outputs
+    const double sigma = std::hypot(model_.sigma_lse(m), converted);
+    const double z = std::abs(lse(token, id.head) - m.lse) / sigma;
+    AttentionTotals::note(t.worst_lse, {id.seq, id.pos, id.head, z, kMaxZ, m.lse});
+    return (kMaxZ + z) * sigma;
+  }
+
+  /// Where the block has the derivatives of row r by softmax_scale.
+  static std::optional<std::size_t> tilt_of(const reference::RowBlock& block, std::size_t r) {
+    const std::size_t from_last = block.rows.size() - 1 - r;
+    if (from_last % reference::kTiltStep != 0 || block.tilt.empty()) return std::nullopt;
+    return from_last / reference::kTiltStep;
   }
 
   /// Judges the probabilities of row r of the block. scan_all judges those that must be 0.
