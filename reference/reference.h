@@ -80,6 +80,9 @@ struct RowId {
   bool operator==(const RowId&) const = default;
 };
 
+/// Rows of a block between two of those whose derivatives are computed, which costs a product for each.
+inline constexpr int64_t kTiltStep = 16;
+
 /// Results of some rows. Per channel, row-major (rows, value_dim()):
 ///   o   the output,  a2  sum w^2 v^2,  v2  sum (w v - p o)^2
 ///   vv  sum v^2 over the visible keys,  mean  the mean of v over them
@@ -111,6 +114,8 @@ struct RowBlock {
   std::span<const double> probs;
   int64_t key_begin = 0;
   int64_t key_count = 0;
+  /// Derivatives by ln(softmax_scale) of o, (value_dim()), and of lse. Entry i is of row rows.size() - 1 - i * kTiltStep.
+  std::span<const double> tilt, tilt_lse;
 };
 
 /// Receives finished rows. Several threads call it at once, in no particular order.

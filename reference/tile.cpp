@@ -79,6 +79,8 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
   block.score_abs = view(score_abs_, num_rows_);
   block.dot_norm = view(dot_norm_, num_rows_);
   block.keys = {keys_.data(), static_cast<size_t>(num_rows_)};
+  block.tilt = view(tilt_, num_tilts());
+  block.tilt_lse = view(tilt_lse_, num_tilts());
   if (problem_.probs) {
     block.probs = probs_;
     block.key_begin = tile.keys.begin;
@@ -107,6 +109,12 @@ void TileComputer::reserve(int64_t rows, int64_t keys) {
   }
   for (Eigen::VectorXd* v : {&inv_, &p2_, &w2_, &w4_, &variance_, &p_max_, &lse_, &score_abs_, &dot_norm_})
     at_least(*v, rows);
+  at_least(tilted_, num_tilts() * stride_);
+  tilted_.head(num_tilts() * stride_).setZero();
+  at_least(tilt_, num_tilts(), dv);
+  tilt_.topRows(num_tilts()).setZero();
+  at_least(tilt_lse_, num_tilts());
+  tilt_lse_.head(num_tilts()).setZero();
   w4_.head(rows).setZero();
   variance_.head(rows).setZero();
   keys_.resize(rows);
@@ -212,13 +220,20 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
     double* row = strip_.data() + r * stride_ - keys.begin;
     const int64_t n = visible[r].end - visible[r].begin;
     Eigen::Map<Eigen::ArrayXd> s(row + visible[r].begin, n);
+    // What a relative change of softmax_scale adds to the scores, times it; later what it adds to the weights.
+    const int64_t from_last = num_rows_ - 1 - r, tilt = from_last / kTiltStep;
+    const int64_t tilted = from_last % kTiltStep == 0 ? n : 0;
+    Eigen::Map<Eigen::ArrayXd> d(tilted_.data() + tilt * stride_ + visible[r].begin - keys.begin, tilted);
+    d = s.head(tilted);
     // tanh is made of exp, because Eigen has no vectorised tanh of doubles. The absolute error, which matters
     // for a score, is a few 2^-53.
     if (cap > 0.0) s = cap - 2.0 * cap / ((s * (2.0 / cap)).exp() + 1.0);
+    if (cap > 0.0) d *= 1.0 - (s.head(tilted) / cap).square();
     if (!problem_.alibi_slopes.empty()) terms_.add_alibi(rows[r], visible[r], row);
     const double sink = terms_.sink(rows[r].head);
     if (problem_.sees && keys_[r] == 0) {
       s.setZero();
+      d.setZero();
       set_unseen(r, sink);
       continue;
     }
@@ -236,6 +251,7 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
     p2_[r] = s.square().sum() * inv_[r] * inv_[r];
     p_max_[r] = inv_[r];
     lse_[r] = largest + std::log(sum);
+    if (tilted > 0) tilt_lse_[tilt] = inv_[r] * (s * d).sum();
     // q_ is multiplied by softmax_scale already.
     dot_norm_[r] = q_.row(r).norm() * largest_key(r, visible[r], keys);
     if (problem_.probs) {
@@ -253,6 +269,7 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
         inv_[r] *= kept;
       }
     }
+    if (tilted > 0) d = (d - tilt_lse_[tilt]) * s * inv_[r];
     const double left = s.sum();
     w2_[r] = left > 0.0 ? s.square().sum() / (left * left) : 0.0;
   }
@@ -282,6 +299,8 @@ void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int
     const auto v = v_.topRows(n);
     const auto e = scores().block(block.first, at, rows, n);
     o_.middleRows(block.first, rows).noalias() += e * v;
+    const Scores tilted(tilted_.data(), num_tilts(), stride_, Eigen::OuterStride<>(stride_));
+    tilt_.topRows(num_tilts()).noalias() += tilted.middleCols(at, n) * v;
 
     const double top = v.cwiseAbs().maxCoeff();
     const double unit = top > 0.0 && std::isfinite(top) ? std::ldexp(1.0, std::ilogb(top)) : 1.0;

@@ -49,10 +49,13 @@ class TileComputer {
   const Problem& problem_;
   const Inputs& inputs_;
   const ScoreTerms terms_;
+  int64_t num_tilts() const { return (num_rows_ + kTiltStep - 1) / kTiltStep; }
+
   int64_t num_rows_ = 0;
   int64_t stride_ = 0;
   std::vector<KeyBlock> blocks_;
   Eigen::VectorXd strip_;         ///< (rows, stride): scores, then e = exp(score - largest score of the row)
+  Eigen::VectorXd tilted_;        ///< (tilts, stride): derivatives of the weights by ln(softmax_scale)
   Eigen::VectorXd key_norm_;      ///< |k| of the tile's keys
   RowMajor<double> q_;            ///< (rows, D), times softmax_scale; with qv (rows, D + Dv)
   RowMajor<double> k_;            ///< (block, D); with qv (block, D + Dv), values behind keys
@@ -64,6 +67,8 @@ class TileComputer {
   RowMajor<float> block_moment_;  ///< (rows, 2 Dv): a product with v_v2_
   // (rows, Dv): sums of e v, e^2 v^2, e^2 v, v^2 and v. finish() makes results of them, v2 of b_.
   RowMajor<double> o_, a2_, b_, vv_, mean_;
+  RowMajor<double> tilt_;        ///< (tilts, Dv)
+  Eigen::VectorXd tilt_lse_;     ///< (tilts)
   Eigen::VectorXd inv_;          ///< p / e
   Eigen::VectorXd p2_;           ///< sum p^2
   Eigen::VectorXd variance_;     ///< sum e^2 |v|^2

@@ -216,6 +216,20 @@ def verdicts(*texts):
     return table(["file", "made by", "runs right", "wrong"], "llr", rows)
 
 
+def power(text):
+    """The smallest mistakes that the verdicts of a sweep would have seen, as quantiles over its cases."""
+    cases, rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("# "))), []
+    for what, key in (("relative error of `softmax_scale`", "softmax_scale"), ("relative error of O", "o_scale"), ("weight of a dropped key", "dropped_key")):
+        for by, column in (("O and LSE", key), ("O alone", f"{key}_by_o")):
+            if column not in cases[0]:
+                continue
+            seen = [c[column] for c in cases if c[column]]
+            sizes = sorted(100 * float(x) for x in seen if x != "none")
+            demand(len(sizes) > 100, f"{len(sizes)} cases have the figure {column}")
+            rows.append([what, by] + [f"{sizes[round(q * (len(sizes) - 1))]:.2g} %" for q in (0, 0.5, 0.95, 1)] + [str(len(seen) - len(sizes))])
+    return table(["mistake", "seen by", "least", "median", "95 % of cases", "most", "not seen"], "llr", rows)
+
+
 def gate_trust_load(*files):
     for tally in (t for data in files for t in data["loads"]):
         demand(tally["wrong"] == 0, "a verdict names the wrong direction")
@@ -337,6 +351,7 @@ TABLES = {
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
     "mutants": (["cpu/mutants.json"], mutants),
     "selftest": (["cpu/selftest.json"], selftest),
+    "power": (["cpu/smoke.csv"], power),
     **{f"{k}_backward": (gradient_tables.files(f"{k}_backward"), lambda *data, make=getattr(gradient_tables, k): table(*make(*data)))
        for k in ("sensitivity", "peers")},
     "sensitivity": (["cpu/sensitivity.json"], lambda data: sensitivity_plot.tables(data["sensitivity"])),

@@ -8,7 +8,7 @@ without times.
 --only REGEX lists the cases in whose ids it is found; the head counts the others as `unlisted`.
 One line for each case and kernel that ran: id (empty: that of the line above), kernel, status, and the figures
 of the check (harness/judge/README.md). Lines that begin with # say how the file was made, and how many cases were
-skipped. Needs Python 3 and its standard library only.
+skipped. `none`: no size of that mistake would have been seen. Needs Python 3 and its standard library only.
 """
 import argparse
 import collections
@@ -21,11 +21,12 @@ import shlex
 import sys
 
 FIGURES = ["max_z", "max_row_z2", "bias_se", "lse_max_z", "rows", "rows_total"]
+POWER = ["softmax_scale", "softmax_scale_by_o", "o_scale", "dropped_key", "dropped_key_by_o"]  # of check.power
 
 
 def shown(value):
     """A figure with four digits, which are enough for a z."""
-    return f"{value:.4g}" if isinstance(value, float) else value
+    return f"{value:.4g}" if isinstance(value, float) else "none" if value is None else value
 
 
 def write(results, out, only=""):
@@ -41,7 +42,7 @@ def write(results, out, only=""):
     out.write(f"# {results['context']['date']}, {device['model']}, driver {device.get('driver') or 'none'}\n")
     out.write(f"# {', '.join(f'{n} {status}' for status, n in sorted(counts.items()))}\n")
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(["id", "kernel", "status"] + FIGURES + ["reason"])
+    table.writerow(["id", "kernel", "status"] + FIGURES + POWER + ["reason"])
     ran = [e for e in listed if e["status"] != "skip"]
     place = {}
     for e in ran:
@@ -50,7 +51,8 @@ def write(results, out, only=""):
     for e in sorted(ran, key=lambda e: place[e["id"]]):
         check = e["check"] or {}
         name, above = "" if e["id"] == above else e["id"], e["id"]
-        table.writerow([name, e["kernel"], e["status"]] + [shown(check.get(f, "")) for f in FIGURES] + [e["reason"]])
+        figures = [shown(check.get(f, "")) for f in FIGURES] + [shown(check.get("power", {}).get(f, "")) for f in POWER]
+        table.writerow([name, e["kernel"], e["status"]] + figures + [e["reason"]])
 
 
 def main():

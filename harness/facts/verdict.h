@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -95,6 +96,14 @@ struct Refusal {
   std::string message;  ///< its own words
 };
 
+/// The smallest mistakes in attention that the detectors of O and LSE would have seen beside errors as large as the
+/// launch's own (harness/judge/README.md). Shares; NaN: they would have seen none. by_o: by O alone.
+struct Power {
+  double o_scale = std::numeric_limits<double>::quiet_NaN();     ///< relative error of all of O
+  double softmax_scale = o_scale, softmax_scale_by_o = o_scale;  ///< relative error
+  double dropped_key = o_scale, dropped_key_by_o = o_scale;      ///< weight of a key that one row leaves out
+};
+
 /// Attention: z = (out - o) / sigma, with sigma derived from the kernel's declared arithmetic
 /// (harness/judge/README.md).
 struct Verdict {
@@ -120,6 +129,7 @@ struct Verdict {
   /// passes and accepts one is undecided.
   std::vector<std::string> accepts;
   bool tells_nothing = false;               ///< it accepts one whatever the arithmetic: the case cannot tell
+  std::optional<Power> power;               ///< of attention that passes
   std::optional<Declared> declared;         ///< by the kernel; nullopt: the op is judged without
   std::string outputs_digest;               ///< digest of all output bytes, 16 hexadecimal digits
   double reference_s = 0;                   ///< seconds the reference took

@@ -8,6 +8,7 @@
 
 #include "harness/facts/verdict.h"
 #include "harness/judge/made_up.h"
+#include "harness/judge/power.h"
 
 namespace attnbench {
 
@@ -20,6 +21,7 @@ struct AttentionTotals {
   double sxx = 0, sxy = 0;  // slope of the error on o, weighted by 1 / sigma^2 and by row
   double mean_xy = 0;       // sxy if O were the mean of the visible values
   MadeUp zeros, mean;
+  PowerTotals power;
   struct Slope {
     double xx, xy, mean_xy;
   };
@@ -56,6 +58,7 @@ struct AttentionTotals {
     mean_xy += t.mean_xy;
     zeros.add(t.zeros);
     mean.add(t.mean);
+    power.add(t.power);
     one_key.insert(t.one_key.begin(), t.one_key.end());
     if (t.worst_abs_z > worst_abs_z) {
       worst_abs_z = t.worst_abs_z;

@@ -94,6 +94,9 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
   const std::vector<std::string> invariants = invariant_sums(records);
   if (!invariants.empty()) out << "\ninvariants:\n";
   for (const std::string& text : invariants) line("  " + one_line(text));
+  const std::vector<std::string> seen = seen_mistakes(records);
+  if (!seen.empty()) out << "\nthe passed cases would have shown:\n";
+  for (const std::string& text : seen) line("  " + text);
   const std::vector<std::string> ranks = rank_lines(records);
   if (!ranks.empty()) out << "\nranks:\n";
   for (const std::string& text : ranks) line("  " + one_line(text));

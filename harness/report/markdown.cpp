@@ -1,6 +1,7 @@
 #include "harness/report/markdown.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <ostream>
@@ -115,6 +116,8 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
   for (const std::string& legend : time_legends(records)) line(legend);
   for (const std::string& text : {time_marks(records), two_speed_times(records), other_check_legend(records)})
     line(text);
+  if (const std::vector<std::string> seen = seen_mistakes(records); !seen.empty())
+    line(fmt::format("The passed cases would have shown: {}", fmt::join(seen, "; ")));
   bool heading = false;
   for (const Record& r : records) {
     if (!needs_attention(r.status)) continue;

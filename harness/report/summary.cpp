@@ -237,6 +237,33 @@ std::string other_check_legend(std::span<const Record> records) {
          "message names in brackets";
 }
 
+std::vector<std::string> seen_mistakes(std::span<const Record> records) {
+  const auto range = [&](double Power::*figure) {
+    double least = INFINITY, most = 0;
+    int64_t none = 0;
+    for (const Record& r : records) {
+      if (r.status != Status::kPass || !r.check || !r.check->power) continue;
+      const double x = (*r.check->power).*figure;
+      none += std::isnan(x);
+      least = std::fmin(least, x);
+      most = std::fmax(most, x);
+    }
+    if (most == 0) return std::string("none");
+    return fmt::format("{:.2g} %{}{}", 100 * least,
+                       most > least ? fmt::format(" to {:.2g} %", 100 * most) : "",
+                       none > 0 ? fmt::format(" (none in {})", counted(none, "case")) : "");
+  };
+  const auto both = [&](double Power::*figure, double Power::*by_o) {
+    const std::string all = range(figure), of_o = range(by_o);
+    return all == of_o ? all : fmt::format("{}, by O alone {}", all, of_o);
+  };
+  const auto has = [](const Record& r) { return r.status == Status::kPass && r.check && r.check->power; };
+  if (std::none_of(records.begin(), records.end(), has)) return {};
+  return {"softmax_scale off by " + both(&Power::softmax_scale, &Power::softmax_scale_by_o),
+          "O off by " + range(&Power::o_scale),
+          "a dropped key of weight " + both(&Power::dropped_key, &Power::dropped_key_by_o)};
+}
+
 std::string rows_text(const Verdict& v) {
   return v.rows == v.rows_total ? std::to_string(v.rows)
                                 : std::to_string(v.rows) + "/" + std::to_string(v.rows_total);

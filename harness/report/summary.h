@@ -65,6 +65,10 @@ std::vector<std::string> invariant_sums(std::span<const Record> records);
 /// The legend of the mark "^" that z_cell sets; empty if no record has it.
 std::string other_check_legend(std::span<const Record> records);
 
+/// The smallest mistakes that the verdicts on passed cases would have seen (Verdict::power), as ranges over the cases:
+/// "softmax_scale off by 0.03 % to 0.4 %" and others; empty if no case has one.
+std::vector<std::string> seen_mistakes(std::span<const Record> records);
+
 /// Number of checked rows: "512", or "512/4096" if not all were checked.
 std::string rows_text(const Verdict& v);
 

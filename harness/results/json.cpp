@@ -51,6 +51,14 @@ static void describe(Fields& f, InvariantResult& i) {
   f("note", i.note);
 }
 
+static void describe(Fields& f, Power& p) {
+  f("o_scale", p.o_scale);
+  f("softmax_scale", p.softmax_scale);
+  f("softmax_scale_by_o", p.softmax_scale_by_o);
+  f("dropped_key", p.dropped_key);
+  f("dropped_key_by_o", p.dropped_key_by_o);
+}
+
 static void describe(Fields& f, Verdict& v) {
   f("pass", v.pass);
   f("reason", v.reason);
@@ -73,6 +81,7 @@ static void describe(Fields& f, Verdict& v) {
   f("lse_max_z", v.lse_max_z);
   f("probs_max_z", v.probs_max_z);
   f("worst", v.worst);
+  f.if_known(v.power.has_value(), "power", v.power);
   f("numerics", v.declared);
   f("outputs_digest", v.outputs_digest);
   f("reference_s", v.reference_s);

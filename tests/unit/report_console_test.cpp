@@ -147,6 +147,19 @@ TEST(ReportConsole, InvariantsAreCountedByKernel) {
   EXPECT_THAT(printed({a, b, other}), Not(HasSubstr("invariant"))) << "none were asked for";
 }
 
+TEST(ReportConsole, WhatThePassedCasesWouldHaveShown) {
+  Record worse = passing("b"), other = passing("c");
+  worse.check->power = Power{0.02, 0.004, 0.004, NAN, NAN};
+  other.check->power.reset();
+  EXPECT_THAT(printed({passing("a"), worse, other}),
+              HasSubstr("\nthe passed cases would have shown:\n"
+                        "  softmax_scale off by 0.0002 % to 0.4 %, by O alone 0.2 % to 0.4 %\n"
+                        "  O off by 0.1 % to 2 %\n"
+                        "  a dropped key of weight 0.3 % (none in 1 case), by O alone none\n"));
+  worse.status = Status::kFail;
+  EXPECT_THAT(printed({worse, other}), Not(HasSubstr("would have shown")));
+}
+
 TEST(ReportConsole, TheFasterKernelIsNamed) {
   const std::vector<Record> records = {passing("a", "slow", 20), passing("a", "fast", 5),
                                        passing("b", "slow", 90), passing("b", "fast", 10),

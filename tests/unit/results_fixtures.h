@@ -45,6 +45,7 @@ inline Record passing(const std::string& id, const std::string& kernel = "cuda_s
   v.rows_total = 4096;
   v.rows_seed = 77;
   v.max_z = 3.25;
+  v.power = Power{0.001, 2e-6, 0.002, 0.003, NAN};
   r.check = v;
   TimeResult t;
   t.median_us = us;

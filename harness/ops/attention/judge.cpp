@@ -14,6 +14,7 @@
 #include "harness/judge/error_model.h"
 #include "harness/judge/keep.h"
 #include "harness/judge/made_up.h"
+#include "harness/judge/power.h"
 #include "harness/judge/row_findings.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/stored_out.h"
@@ -101,8 +102,11 @@ class Judge {
       const RowMoments m = moments_of(block, r, inputs_);
       if (m.keys == 0) continue;  // scan_all judges empty rows exactly
       double row_z2 = 0;
-      double xx = 0, xy = 0;
+      double xx = 0, xy = 0,
+             spread = 0;  // spread: mean square of (v - o) / sigma over the row's keys, summed
       CommonShares shares;
+      const std::optional<std::size_t> tilt_at = tilt_of(block, r);
+      const double* tilt = tilt_at ? block.tilt.data() + *tilt_at * static_cast<std::size_t>(d) : nullptr;
       // Equal weights make the mean the right answer. One row that rejects it is enough.
       const bool scores_mean = std::abs(m.w2 * static_cast<double>(m.keys) - 1) > 0x1p-20 && !mean_rejected_;
       for (int c = 0; c < d; ++c) {
@@ -123,6 +127,10 @@ class Judge {
         xx += (o / sigma) * (o / sigma);
         xy += z * (o / sigma);
         t.zeros.element(o / sigma, 0);
+        const double free = o == block.o[at] ? 1 / sigma : 0;  // O that saturates does not move
+        t.power.o_scale.element(z, o * free, o / sigma);
+        if (tilt) t.power.softmax_scale.element(z, tilt[c] * free, o / sigma);
+        spread += spread_of_values(block, at, m) * free * free;
         if (scores_mean) {
           const double stored = static_cast<double>(stored_.rounded(block.mean[at])) * stored_.scale;
           t.mean.element((stored - o) / sigma, o / sigma);
@@ -155,10 +163,10 @@ class Judge {
       t.elements += d;
       AttentionTotals::note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, limit});
       if (p_.probs) take_probs(t, block, r, token, m);
-      if (outputs_.no_lse) continue;
-      const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(m.lse) : 0;  // by download_outputs
-      const double lse_z = std::abs(lse(token, id.head) - m.lse) / std::hypot(model_.sigma_lse(m), converted);
-      AttentionTotals::note(t.worst_lse, {id.seq, id.pos, id.head, lse_z, kMaxZ, m.lse});
+      const double lse_seen = outputs_.no_lse ? INFINITY : take_lse(t, id, token, m);
+      t.power.end_row(d, limit, has_one_key(m) ? 0 : row_weight,
+                      tilt ? lse_seen / std::abs(block.tilt_lse[*tilt_at]) : INFINITY);
+      if (m.keys > 1) t.power.drop_key(least_by_row(limit, row_z2 / d, spread / d, d), lse_seen);
     }
     const std::lock_guard lock(mutex_);
     totals_.add(t);
@@ -172,8 +180,8 @@ class Judge {
     if (totals_.worst_row) v.max_row_z2 = totals_.worst_row->figure / totals_.worst_row->limit;
     if (totals_.worst_lse) v.lse_max_z = totals_.worst_lse->figure;
     if (totals_.worst_p) v.probs_max_z = totals_.worst_p->z;
-    double mean_slope = 0;
-    const double bias_limit = find_slope(v, mean_slope);
+    double mean_slope = 0, of_one_key = 0;
+    const double bias_limit = find_slope(v, mean_slope, of_one_key);
     if (totals_.zeros.accepted(-1, bias_limit)) v.accepts.emplace_back(made_up::kZeros);
     if (totals_.mean.accepted(mean_slope, bias_limit)) v.accepts.emplace_back(made_up::kMeanOfValues);
     v.pass = true;
@@ -205,6 +213,10 @@ class Judge {
     if (!(std::abs(v.slope) <= bias_limit)) {
       v.fail(detector::kBias, bias_text("O", v.slope, v.bias_se, bias_limit));
     }
+    if (v.pass && totals_.elements > 0) {
+      const double left = bias_limit + std::abs(v.slope);
+      v.power = totals_.power.power(left, 1 - of_one_key);
+    }
     return v;
   }
 
@@ -213,9 +225,16 @@ class Judge {
   /// other row that the key carries.
   static bool has_one_key(const RowMoments& m) { return m.w2 > 1.0 - 0x1p-7; }
 
-  /// Sets slope and bias_se, the slope of the mean of the values, and returns the limit of |slope|.
-  double find_slope(Verdict& v, double& mean_slope) const {
-    double sxx = totals_.sxx, sxy = totals_.sxy, mean_xy = totals_.mean_xy, of_one_key = 0;
+  /// Mean of (v - o)^2 over the row's keys, in one channel, less what the mean's float32 digits leave open.
+  static double spread_of_values(const reference::RowBlock& block, std::size_t at, const RowMoments& m) {
+    const double o = block.o[at], mean_v2 = block.vv[at] / static_cast<double>(m.keys);
+    return std::max(0.0, (1 - 1e-4) * mean_v2 - 2 * o * block.mean[at] + o * o);
+  }
+
+  /// Sets slope and bias_se, the slope of the mean of the values, the share that rows of one key have in them, and returns
+  /// the limit of |slope|.
+  double find_slope(Verdict& v, double& mean_slope, double& of_one_key) const {
+    double sxx = totals_.sxx, sxy = totals_.sxy, mean_xy = totals_.mean_xy;
     for (const auto& [digest, row] : totals_.one_key) {
       sxx += row.xx;
       sxy += row.xy;
@@ -223,6 +242,7 @@ class Judge {
       of_one_key += row.xx;
     }
     if (!(sxx > 0)) return INFINITY;
+    of_one_key /= sxx;
     mean_slope = mean_xy / sxx;
     v.slope = sxy / sxx;
     v.bias_se = std::abs(v.slope) * std::sqrt(sxx);
@@ -232,7 +252,7 @@ class Judge {
     // Dropout, a sink or a scale of O multiplies stored numbers by one factor. Such products round in a
     // pattern: a factor of 1.002 leaves most numbers unchanged.
     const bool factor = p_.dropout > 0 || p_.sinks || p_.e4m3_out;
-    limit += of_one_key / sxx * model_.out_roundoff() / (factor ? 2 : 8);
+    limit += of_one_key * model_.out_roundoff() / (factor ? 2 : 8);
     if (few_numbers_) limit += model_.out_roundoff();
     // A softcap below the spread of the scores saturates them: few different weights remain, whose roundings are
     // not independent.
@@ -306,6 +326,22 @@ class Judge {
       }
     }
     return std::nullopt;
+  }
+
+  /// Judges the LSE of a row. Returns the change of it that would have been seen.
+  double take_lse(AttentionTotals& t, const reference::RowId& id, int64_t token, const RowMoments& m) const {
+    const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(m.lse) : 0;  // by download_outputs
+    const double sigma = std::hypot(model_.sigma_lse(m), converted);
+    const double z = std::abs(lse(token, id.head) - m.lse) / sigma;
+    AttentionTotals::note(t.worst_lse, {id.seq, id.pos, id.head, z, kMaxZ, m.lse});
+    return (kMaxZ + z) * sigma;
+  }
+
+  /// Where the block has the derivatives of row r by softmax_scale.
+  static std::optional<std::size_t> tilt_of(const reference::RowBlock& block, std::size_t r) {
+    const std::size_t from_last = block.rows.size() - 1 - r;
+    if (from_last % reference::kTiltStep != 0 || block.tilt.empty()) return std::nullopt;
+    return from_last / reference::kTiltStep;
   }
 
   /// Judges the probabilities of row r of the block. scan_all judges those that must be 0.

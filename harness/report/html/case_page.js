@@ -72,6 +72,7 @@ function check_panel(r) {
     ["failed by", (c.failed_by || []).join(", ")],
     ["rows compared", `${c.rows.toLocaleString("en-US")} of ${c.rows_total.toLocaleString("en-US")}`],
     ["declared", Object.entries(c.numerics || {}).map(([key, value]) => `${key} ${value}`).join(", ")],
+    ...power_facts(c.power || {}),
     ["accepts, too", (c.accepts || []).join(", ")],
     ["max |z|", exact ? "" : against(c.max_z, data.limits.max_z)],
     ["max |z| of LSE", exact ? "" : against(c.lse_max_z, data.limits.lse_max_z)],
@@ -84,6 +85,16 @@ function check_panel(r) {
     ["worst element", !exact && w && w.seq >= 0 ? `sequence ${w.seq}, position ${w.pos}, head ${w.head}, channel ${w.channel}: ${digits(w.got, 4)}, expected ${digits(w.expected, 4)}` : ""],
     ["reference took", is_number(c.reference_s) ? `${digits(c.reference_s, 2)} s` : ""],
   ]));
+}
+
+/** The smallest mistakes that the verdict would have seen. */
+function power_facts(p) {
+  const seen = (all, by_o) => (is_number(all) ? percent(all, 2) + (is_number(by_o) && by_o > all ? `, by O alone ${percent(by_o, 2)}` : "") : "");
+  return [
+    ["sees a softmax_scale off by", seen(p.softmax_scale, p.softmax_scale_by_o)],
+    ["sees O off by", seen(p.o_scale)],
+    ["sees a dropped key of weight", seen(p.dropped_key, p.dropped_key_by_o)],
+  ];
 }
 
 function params_panel(r) {
