@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <iostream>
 #include <string_view>
 
 #include "harness/cli/cli.h"
@@ -139,6 +140,8 @@ void Executor::open_workers(const RunOptions& o, const Program& program,
   try {
     const std::vector<DeviceInfo> infos = supervisor_->open();
     info_ = infos.front();
+    if (const std::string& means = info_.confinement; !o.quiet && means.find("no ") != means.npos)
+      std::cerr << fmt::format("note: kernels are confined by less than this program knows ({})\n", means);
     for (const DeviceInfo& i : infos) {
       if (i.model == info_.model) continue;
       throw UsageError(

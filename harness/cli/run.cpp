@@ -370,7 +370,8 @@ RunContext context_of(const DeviceInfo& device, const Cases& cases, const Progra
 }
 
 int run(const RunOptions& given, const Program& program) {
-  if (program.runner) return serve_kernels(program.kernels);
+  if (program.runner)
+    return serve_kernels(program.kernels, [&](const Kernel& k) { return plugin_of(program, k); });
   if (given.worker)
     return serve_cases(session_options(given, program, {}),
                        runner_of(program));  // its supervisor has checked the options
@@ -400,8 +401,6 @@ int run(const RunOptions& given, const Program& program) {
   const auto earlier = earlier_ceilings(o.resume);
   Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{},
                     earlier ? earlier->still_known() : std::nullopt);
-  if (const std::string& lacks = executor.info().confinement; !o.quiet && lacks.find("no ") != lacks.npos)
-    std::cerr << fmt::format("note: kernels are confined by less than this program knows ({})\n", lacks);
   const std::vector<WorkItem> whole = plan(executor.info());
   if (!o.quiet) say_left_out(whole, cases, options);
   if (!o.quiet) say_idle_plugins(program, executor.info(), options);

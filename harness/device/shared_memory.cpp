@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <linux/falloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 constexpr int64_t kLarge = 1 << 20;
-constexpr int64_t kLeast = int64_t{1} << 30;
+constexpr int64_t kLeast = 64 << 20;
 /// Between a program's heap and its libraries, on every 64-bit Linux.
 constexpr uintptr_t kFirstPlace = 0x2000'0000'0000, kNextPlace = 0x0200'0000'0000;
 constexpr int kPlaces = 16;
@@ -39,6 +40,9 @@ void* mapped(int file, void* at, int64_t size, int protection) {
 }  // namespace
 
 SharedMemory::SharedMemory(int64_t bytes) {
+  rlimit addresses{};  // a process with a limit (ulimit -v) needs them for other things, too
+  if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY)
+    bytes = std::min(bytes, static_cast<int64_t>(addresses.rlim_cur / 4));
   file_ = memfd_create("attnbench", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   for (size_ = std::max(kLeast, (bytes + kPage - 1) / kPage * kPage); file_ >= 0 && size_ >= kLeast;
        size_ /= 2) {
@@ -52,8 +56,11 @@ SharedMemory::SharedMemory(int64_t bytes) {
   if (base_ == nullptr) {
     const std::string why = std::strerror(errno);
     if (file_ >= 0) close(file_);
-    throw Error(fmt::format("no memory that two processes share ({}); --in-process runs without", why),
-                kExitFailure);
+    throw Error(
+        fmt::format(
+            "no memory that two processes share ({}; ulimit -f and -v limit it, too); --in-process runs without",
+            why),
+        kExitFailure);
   }
   free_[0] = size_;
 }

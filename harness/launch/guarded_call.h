@@ -20,6 +20,12 @@ class KernelError : public Error {
   explicit KernelError(const std::string& what) : Error(what, kExitFailure) {}
 };
 
+/// A kernel that wrote to an input, which is read-only for it; what() names it.
+class WroteToInput : public KernelError {
+ public:
+  using KernelError::KernelError;
+};
+
 /// Throws KernelError if the function `step` has left something changed.
 inline void expect_restored(const StateBefore& before, const Kernel& kernel, const char* step) {
   if (const std::string changed = before.restored(); !changed.empty())

@@ -1,7 +1,9 @@
 // The runner's side: calls the functions of kernels for a judge.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <malloc.h>
 #include <omp.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,6 +33,8 @@ namespace attnbench {
 namespace {
 
 std::string g_confinement;
+int g_socket = kRunnerSocket;
+constexpr int kHigh = 200;
 
 template <class Work>
 double us_of(const Work& work) {
@@ -42,7 +46,7 @@ double us_of(const Work& work) {
 bool read_all_of(void* data, std::size_t bytes) {
   char* at = static_cast<char*>(data);
   while (bytes > 0) {
-    const ssize_t n = recv(kRunnerSocket, at, bytes, 0);
+    const ssize_t n = recv(g_socket, at, bytes, 0);
     if (n == 0 || (n < 0 && errno != EINTR)) return false;
     at += std::max<ssize_t>(n, 0);
     bytes -= static_cast<std::size_t>(std::max<ssize_t>(n, 0));
@@ -53,7 +57,7 @@ bool read_all_of(void* data, std::size_t bytes) {
 void write_all(const void* data, std::size_t bytes) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t n = send(kRunnerSocket, at, bytes, MSG_NOSIGNAL);
+    const ssize_t n = send(g_socket, at, bytes, MSG_NOSIGNAL);
     if (n < 0 && errno != EINTR) _exit(kExitFailure);
     at += std::max<ssize_t>(n, 0);
     bytes -= static_cast<std::size_t>(std::max<ssize_t>(n, 0));
@@ -187,9 +191,17 @@ void confine_runner() {
   g_confinement = confine(folders);
 }
 
-int serve_kernels(KernelTable table) {
+int serve_kernels(KernelTable table, const std::function<std::string(const Kernel&)>& plugin_of) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);
-  tell_no_crashes();  // the judge reports the end of this process
+  tell_crashes(AfterLastWords::kSignal);  // that a kernel called exit()
+  tell_no_crashes();                      // the judge reports the rest
+  // Away from the numbers at which a kernel may look for files, and closed in processes that it starts.
+  if (const int high = fcntl(kRunnerSocket, F_DUPFD_CLOEXEC, kHigh); high >= 0) {
+    close(kRunnerSocket);
+    g_socket = high;
+  }
+  fcntl(g_socket, F_SETFD, FD_CLOEXEC);
+  pthread_atfork(nullptr, nullptr, [] { close(g_socket); });
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
 #endif
@@ -216,6 +228,7 @@ int serve_kernels(KernelTable table) {
     kernels.push_back(k);
     described.push_back(description_of(*k));
     described.back()["python"] = is_python_kernel(*k);
+    described.back()["plugin"] = plugin_of(*k);
   }
   const std::string text = nlohmann::json{{"kernels", described}, {"confinement", g_confinement}}.dump(
       -1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -35,6 +35,10 @@ namespace {
 
 constexpr std::size_t kMostHosted = 512;  ///< kernels of a runner
 
+constexpr std::string_view kForgedAnswer =
+    "the kernel's process sent what is no answer: a kernel wrote to its socket";
+constexpr uint64_t kLongestDescription = 16 << 20;  ///< of all kernels, in bytes
+
 /// The time of a launch by the judge's clock is not used if the runner or the judge waited longer for a core.
 constexpr double kMostWaitUs = 10;
 
@@ -142,15 +146,15 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }  // namespace
 
 std::string runner_scratch(pid_t judge) {
-  const char* folder = std::getenv("TMPDIR");
-  return fmt::format("{}/attnbench-{}", folder != nullptr && *folder != '\0' ? folder : "/tmp", judge);
+  std::error_code ec;
+  std::filesystem::path folder = std::filesystem::temp_directory_path(ec);
+  if (ec) folder = "/tmp";
+  return fmt::format("{}/attnbench-{}", folder.string(), judge);
 }
 
 Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes) : memory_(memory_bytes) {
   scratch_ = runner_scratch(getpid());
-  if (mkdir(scratch_.c_str(), 0700) != 0)
-    throw Error(fmt::format("{}: {}; TMPDIR names another place", scratch_, std::strerror(errno)),
-                kExitFailure);
+  mkdir(scratch_.c_str(), 0700);  // without it the kernel has no temporary files
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw Error(fmt::format("cannot make a socket: {}", std::strerror(errno)), kExitFailure);
@@ -178,16 +182,19 @@ Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes) : mem
   send(&hello, sizeof hello);
   uint64_t bytes = 0;
   receive(&bytes, sizeof bytes);
-  std::string text(std::min<uint64_t>(bytes, 16 << 20), '\0');
-  receive(text.data(), text.size());
-  const auto described = nlohmann::json::parse(text);
+  std::string text(std::min(bytes, kLongestDescription), '\0');
+  if (bytes <= kLongestDescription) receive(text.data(), text.size());
+  const auto described = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (described.is_discarded()) throw Error(std::string(kForgedAnswer), kExitFailure);
   confinement_ = described.at("confinement").get<std::string>() + (sealed ? "" : ", no seals of memory");
   for (const nlohmann::json& kernel : described.at("kernels")) {
     if (kernels_.size() == kMostHosted)
       throw Error(fmt::format("more than {} kernels", kMostHosted), kExitFailure);
     kernels_.push_back(
         described_kernel(kernel, hosted(kernels_.size(), std::make_index_sequence<kMostHosted>())));
-    if (kernel.value("python", false)) note_python_kernel(*kernels_.back());
+    if (kernel.at("python").get<bool>()) note_python_kernel(*kernels_.back());
+    if (const auto file = kernel.at("plugin").get<std::string>(); !file.empty())
+      plugin_of_[kernels_.back()] = file;
   }
   std::vector<double> ways;
   for (int i = 0; i < 9; ++i) {
@@ -222,7 +229,8 @@ void Runner::end_as_it_did(int status) const {
     std::raise(WTERMSIG(status));
     _exit(kExitFailure);
   }
-  std::exit(WEXITSTATUS(status));
+  std::fflush(nullptr);
+  _exit(WEXITSTATUS(status));
 }
 
 void Runner::resume() {
@@ -242,8 +250,7 @@ void Runner::stop() {
   }
   runs_ = false;
   char byte = 0;
-  if (recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
-    throw KernelError("the process of the kernel answered twice: a kernel wrote to its socket");
+  if (recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) throw KernelError(std::string(kForgedAnswer));
 }
 
 void Runner::send(const void* data, std::size_t bytes) const {
@@ -293,9 +300,8 @@ Runner::Reply Runner::call(const Request& request) {
   reply.message.text[sizeof reply.message.text - 1] = '\0';
   reply.exception.back() = '\0';
   if (reply.how == Reply::How::kWroteToInput) {
-    throw KernelError(
-        fmt::format("it wrote to {}, or near it, which is an input; inputs are read-only for it",
-                    memory_.inputs.name_at(reply.written)));
+    throw WroteToInput(
+        fmt::format("the kernel wrote to input {}, or beside it", memory_.inputs.name_at(reply.written)));
   }
   if (reply.how == Reply::How::kThrew) throw KernelError(reply.exception.data());
   return reply;

@@ -5,6 +5,8 @@
 #include <sys/types.h>
 
 #include <array>
+#include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +43,8 @@ class Runner final : public KernelHost {
 
   /// The kernels of the CPU that it has. A call of one of their functions goes to the runner.
   const std::vector<const Kernel*>& kernels() const { return kernels_; }
+  /// The files of those that come from plug-ins.
+  const std::map<const Kernel*, std::string>& plugin_of() const { return plugin_of_; }
   /// How it is confined: "landlock, seccomp", and what the system lacks.
   const std::string& confinement() const { return confinement_; }
 
@@ -73,6 +77,7 @@ class Runner final : public KernelHost {
   bool runs_ = false;
   std::string scratch_, confinement_;
   std::vector<const Kernel*> kernels_;
+  std::map<const Kernel*, std::string> plugin_of_;
   std::array<int, 2> schedstats_ = {-1, -1};  ///< of the runner and of this process
   double last_us_ = 0;
   double way_us_ = 0;  ///< of a call that does nothing
@@ -88,6 +93,7 @@ std::string runner_scratch(pid_t judge);
 void confine_runner();
 
 /// The runner's side: answers the judge until the socket closes, and returns the exit code of the process.
-int serve_kernels(KernelTable table);
+/// `plugin_of`: file of a kernel; empty: it is built in.
+int serve_kernels(KernelTable table, const std::function<std::string(const Kernel&)>& plugin_of);
 
 }  // namespace attnbench

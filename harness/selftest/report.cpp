@@ -46,10 +46,9 @@ static std::span<const char* const> names_of(Outcome) { return kFaultOutcomeName
 
 static void describe(Fields& f, FaultResult& r) {
   const auto rule = [&f](const char* key, std::optional<bool>& says) {
-    std::optional<std::string> word;
-    if (says) word = rule_cell(says);
-    f(key, word);
-    if (word) says = *word == "pass";
+    std::string word = says ? rule_cell(says) : "";
+    f.or_else(nullptr, says.has_value(), key, word);
+    if (!word.empty()) says = word == "pass";
   };
   f("name", r.name);
   f("class", r.fault_class);

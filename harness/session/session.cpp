@@ -114,6 +114,10 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
     });
   } catch (const OutOfMemory& e) {
     record.skip({e.what()});
+  } catch (const WroteToInput& e) {
+    if (!record.check) record.check.emplace().method = "none";
+    record.check->fail(detector::kInputDigest, e.what());
+    record.end(Status::kFail, record.check->reason);
   } catch (const TooLarge& e) {
     record.skip({e.what()});
   } catch (const DeviceError& e) {

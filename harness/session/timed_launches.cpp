@@ -114,6 +114,7 @@ void TimedLaunches::renew(Copy& copy) {
   copy.expected.reset();
   // A plan is made for pointers and for scalars, such as the seed of dropout.
   if (copy.workload().in_place() && other.params.dropout == 0) return;
+  renewable_ = copy.workload().in_place();  // new memory has a slow first launch
   copy.bound->launcher = planned(copy.workload(), copy.launcher());
   copy.launch = launch_of(copy.launcher());
 }
@@ -162,7 +163,7 @@ Sample TimedLaunches::time(Copy& copy, const LaunchWatch* watch) {
 
 bool TimedLaunches::renews() const {
   // In a hot cache, the launch before a timed one has seen its inputs. A rotating one needs equal copies.
-  return watches_ && !rotates_ && options_.timing.cache != CacheMode::kHot;
+  return watches_ && renewable_ && !rotates_ && options_.timing.cache != CacheMode::kHot;
 }
 
 Sample TimedLaunches::timed(Copy& copy, int one_in) {
@@ -286,8 +287,8 @@ void TimedLaunches::check_inputs(Copy& copy) {
 }
 
 void TimedLaunches::compare_new_values() {
+  while (renews() && fresh_us_.size() < kNewValues) timed(copies_[order_() % copies_.size()], 2);
   if (!renews()) return;
-  while (fresh_us_.size() < kNewValues) timed(copies_[order_() % copies_.size()], 2);
   const double known = quantile(known_us_, 0.5), fresh = quantile(fresh_us_, 0.25);
   summary_.fresh_us = quantile(fresh_us_, 0.5);
   if (fresh <= kNewValuesFactor * known + kNewValuesUs) return;

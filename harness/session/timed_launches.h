@@ -98,6 +98,7 @@ class TimedLaunches {
   bool watches_;
   bool rotates_;
   std::size_t turn_ = 0;
+  bool renewable_ = true;          ///< new values fit into the memory of a copy
   bool same_bits_ = true;          ///< equal inputs have given equal bits so far
   int foreign_ = 0;                ///< launches before which foreign threads worked
   int clock_ = 0;                  ///< launches on whose time two clocks disagree

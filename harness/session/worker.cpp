@@ -97,6 +97,7 @@ class Server {
       } else {
         runner_ = std::make_unique<Runner>(command_, memory_limit().bytes);
         options_.table = runner_->kernels();
+        options_.plugin_of = runner_->plugin_of();
         device_ = open_cpu(threads, runner_.get());
       }
     } catch (const DeviceError& e) {

@@ -2,7 +2,10 @@
 // reported of those that go wrong. Files that cannot be loaded: cli_python_load_test.cpp.
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/cli/python.h"
 
@@ -280,14 +283,23 @@ TEST_F(CliPython, TheSourceRunsAndNotAStaleCompiledOne) {
 
 TEST_F(CliPython, AFileThatChangesWhileTheRunGoesOnIsAnError) {
   const std::string file = scratch.write("edits.py",
-                                         "import os\n"
+                                         "import os, time\n"
                                          "import attnbench as ab\n"
                                          "@ab.attention('packed bf16', device='cpu')\n"
                                          "def edits(c):\n"
-                                         "    with open(__file__, 'a') as f:\n"
-                                         "        f.write('#')\n"
+                                         "    open('/dev/shm/attnbench_edits', 'w').close()\n"
+                                         "    while os.path.exists('/dev/shm/attnbench_edits'):\n"
+                                         "        time.sleep(0.01)\n"
                                          "    os._exit(1)  # the next case needs a new worker\n");
+  const std::filesystem::path runs = "/dev/shm/attnbench_edits";
+  std::filesystem::remove(runs);
+  std::thread editor([&] {
+    while (!std::filesystem::exists(runs)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::ofstream(file, std::ios::app) << "#";
+    std::filesystem::remove(runs);
+  });
   const Outcome o = run(file, {"--case", "{batch: [q5, q6], heads: 2, head_dim: 8}", "--kernel", "edits"});
+  editor.join();
   EXPECT_EQ(o.exit_code, 5);
   EXPECT_THAT(o.err,
               HasSubstr("--plugin " + file + ": the file was changed or built anew while the run went on"));

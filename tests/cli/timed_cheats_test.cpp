@@ -72,9 +72,9 @@ TEST_F(TimedCheats, ThoseInPythonAreCaught) {
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("8 cheats, 0 got through\n1 honest kernel, 0 accused\n"));
   const auto all = entries(scratch);
-  EXPECT_EQ(all.at("py_changes_inputs").at("reason"), "input q was overwritten");
+  EXPECT_EQ(all.at("py_changes_inputs").at("reason"), "the kernel wrote to input q, or beside it");
   EXPECT_EQ(all.at("py_patches_clock").at("verdict"), "gained nothing");
-  EXPECT_THAT(all.at("py_patches_attnbench").at("reason"), StartsWith("timed launch "));
+  EXPECT_THAT(all.at("py_patches_attnbench").at("reason"), HasSubstr("NaN"));
 }
 
 TEST_F(TimedCheats, OneThatLooksForItsResultFindsPoison) {
@@ -101,12 +101,11 @@ TEST_F(TimedCheats, ForgedAndEditedAnswersAreErrorsOfTheirCases) {
   const Outcome o = run_cheats(scratch, {"edits_records", "forges_records", "forks_in_launch"});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   const auto all = entries(scratch);
-  for (const char* name : {"edits_records", "forges_records"}) {
-    EXPECT_EQ(all.at(name).at("verdict"), "error") << name;
-    EXPECT_THAT(all.at(name).at("reason"),
-                StartsWith("the worker's pipe got a line that is not the worker's"));
-  }
-  EXPECT_EQ(all.at("forks_in_launch").at("verdict"), "gained nothing");
+  EXPECT_EQ(all.at("forges_records").at("verdict"), "error");
+  EXPECT_THAT(all.at("forges_records").at("reason"),
+              StartsWith("the kernel's process sent what is no answer"));
+  for (const char* name : {"edits_records", "forks_in_launch"})
+    EXPECT_EQ(all.at(name).at("verdict"), "gained nothing") << name;
 }
 
 TEST_F(TimedCheats, WhoeverKeepsResultsUntilAskedIsCaughtByItsOwnSamples) {
@@ -114,9 +113,7 @@ TEST_F(TimedCheats, WhoeverKeepsResultsUntilAskedIsCaughtByItsOwnSamples) {
   const Outcome o = run_cheats(scratch, {"kept_until_asked", "limits_memory"});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   const auto all = entries(scratch);
-  EXPECT_THAT(
-      all.at("kept_until_asked").at("reason"),
-      AllOf(StartsWith("it keeps results of earlier launches"), HasSubstr("the median of the samples")));
+  EXPECT_THAT(all.at("kept_until_asked").at("reason"), StartsWith("it keeps results of earlier launches"));
   EXPECT_THAT(all.at("limits_memory").at("reason"), StartsWith("limits_memory: workspace_bytes wants "));
 }
 

@@ -41,7 +41,7 @@ struct Setting {
 
 std::vector<Setting> settings() {
   const std::vector<SeqLen> decode = {{1, 300}, {1, 77}, {1, 512}}, prefill = {{40, 40}, {3, 200}};
-  constexpr Numerics kBf16P{DType::kBf16, DType::kFp32, 0x1p-22};
+  constexpr Numerics kRoundsP{DType::kBf16, DType::kFp32, 0x1p-22};
   std::vector<Setting> all;
   const auto add = [&](const char* name, const Case& c, const Numerics& n) {
     const bool peaked = c.params.softmax_scale.has_value();
@@ -49,21 +49,21 @@ std::vector<Setting> settings() {
     all.push_back({fmt::format("{}, by O", name), c, n, false, peaked});
   };
   add("bf16 decode", case_of(DType::kBf16, decode), test::kNumerics);
-  add("bf16 decode, P in bf16", case_of(DType::kBf16, decode), kBf16P);
+  add("bf16 decode, P in bf16", case_of(DType::kBf16, decode), kRoundsP);
   add("fp32 decode", case_of(DType::kFp32, decode), test::kNumerics);
-  add("bf16 peaked decode, P in bf16", case_of(DType::kBf16, decode, 0.7), kBf16P);
+  add("bf16 peaked decode, P in bf16", case_of(DType::kBf16, decode, 0.7), kRoundsP);
   add("fp32 peaked decode", case_of(DType::kFp32, decode, 0.5), test::kNumerics);
   add("bf16 peaked prefill", case_of(DType::kBf16, {{5, 200}}, 0.6), test::kNumerics);
   add("fp16 prefill", case_of(DType::kFp16, prefill), test::kNumerics);
-  add("bf16 prefill, P in bf16", case_of(DType::kBf16, prefill), kBf16P);
+  add("bf16 prefill, P in bf16", case_of(DType::kBf16, prefill), kRoundsP);
   Case c = case_of(DType::kBf16, decode);
   c.params.softcap = 1;
   c.params.sinks = true;
   c.params.alibi = Alibi::kPerHead;
-  add("softcap, sinks, ALiBi", c, kBf16P);
+  add("softcap, sinks, ALiBi", c, kRoundsP);
   c = case_of(DType::kBf16, decode);
   c.params.dropout = 0.25;
-  add("dropout", c, kBf16P);
+  add("dropout", c, kRoundsP);
   return all;
 }
 
@@ -113,7 +113,9 @@ TEST(PowerOfAVerdict, ScaleErrors) {
     };
     expect("softmax_scale", right.power->softmax_scale, with_scale);
     expect("O", right.power->o_scale, with_o_scale);
-    if (!s.lse) EXPECT_EQ(right.power->softmax_scale, right.power->softmax_scale_by_o);
+    if (!s.lse) {
+      EXPECT_EQ(right.power->softmax_scale, right.power->softmax_scale_by_o);
+    }
   }
 }
 
@@ -150,7 +152,9 @@ TEST(PowerOfAVerdict, DroppedKey) {
         return key != w.key || RowId{seq, pos, head} != w.row;
       };
       const bool pass = judged(s, outputs_of(s.item, without, inputs)).pass;
-      if (is_above) EXPECT_FALSE(pass) << s.name << ": key of weight " << w.p << ", least " << least;
+      if (is_above) {
+        EXPECT_FALSE(pass) << s.name << ": key of weight " << w.p << ", least " << least;
+      }
       above += is_above;
       passed_below = passed_below || (is_below && pass);
     }

@@ -1,0 +1,79 @@
+// The process in which kernels of the CPU run: what it cannot do to its judge, and what it leaves behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "harness/device/sanitized.h"
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Ran {
+  Outcome outcome;
+  json context;
+  std::vector<json> records;
+};
+
+/// Runs the plug-in (tests/plugins/ends.cpp), which does `how`, on a case that it acts on and on one that it does not.
+Ran run_while(const Scratch& scratch, const std::string& how) {
+  setenv("ATTNBENCH_TEST_END", how.c_str(), 1);
+  setenv("ATTNBENCH_TEST_PID", "/dev/shm/attnbench_runner_test", 1);
+  Ran ran;
+  ran.outcome = run_attnbench(
+      scratch, {"run", "--device", "cpu", "--plugin", ATTNBENCH_PLUGIN_DIR "/ends.so", "--kernel", "example",
+                "--no-time", "-q", "--out", "out", "--case", "{batch: q5s300, heads: 2, head_dim: 24}",
+                "--case", "{batch: q5s300, heads: 2, head_dim: 16}"});
+  unsetenv("ATTNBENCH_TEST_END");
+  ran.records = read_records(scratch.dir() / "out");
+  ran.context = read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"];
+  return ran;
+}
+
+std::string confinement_of(const Ran& ran) { return ran.context["device"].value("confinement", ""); }
+
+TEST(CliRunner, AWriteToAnInputIsSeenAndNamed) {
+  const Scratch scratch;
+  const Ran ran = run_while(scratch, "launch store");
+  ASSERT_EQ(ran.records.size(), 2u);
+  EXPECT_EQ(ran.records[0]["status"], "fail");
+  EXPECT_EQ(ran.records[0].value("reason", ""), "the kernel wrote to input q, or beside it");
+  EXPECT_EQ(ran.records[0]["check"]["failed_by"], json{"input_digest"});
+  EXPECT_EQ(ran.records[1]["status"], "pass");
+}
+
+TEST(CliRunner, ItWritesNoFilesOfTheUser) {
+  const Scratch scratch;
+  const Ran ran = run_while(scratch, "launch write");
+  EXPECT_EQ(ran.context["device"]["trust"], "runner");
+  if (confinement_of(ran).find("no landlock") != std::string::npos)
+    GTEST_SKIP() << "the system has no Landlock";
+  EXPECT_THAT(ran.outcome.err + ran.outcome.out, HasSubstr("refused"));
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("written_by_a_kernel")));
+}
+
+TEST(CliRunner, NothingThatItStartsOutlivesTheRun) {
+  const Scratch scratch;
+  const Ran ran = run_while(scratch, "launch daemon");
+  for (const json& r : ran.records) EXPECT_EQ(r["status"], "pass") << r;
+  pid_t pid = 0;
+  std::ifstream("/dev/shm/attnbench_runner_test") >> pid;
+  ASSERT_GT(pid, 0);
+  EXPECT_NE(kill(pid, 0), 0) << pid;
+  unlink("/dev/shm/attnbench_runner_test");
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::temp_directory_path()))
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("attnbench-" + std::to_string(pid))));
+}
+
+}  // namespace
+}  // namespace attnbench::testing
