@@ -224,9 +224,9 @@ void TimedLaunches::judge(Copy& copy, const Sample& sample) {
     ++foreign_;
   if (foreign_ >= kLeastForeign && kForeignOneIn * foreign_ > summary_.launches) {
     throw WrongLaunch(
-        fmt::format("{}: between launches, when the inputs were in place, other threads worked for "
-                    "{:.0f} us; the launch took {:.0f} us. Threads of a kernel must sleep then",
-                    which(copy), seen.foreign_us, sample.us),
+        fmt::format("{}: it took {:.0f} us, and {:.0f} us of processor time more than its threads have in that time: it "
+                    "uses more threads than --threads gives it (a library's: OPENBLAS_NUM_THREADS, ...)",
+                    which(copy), sample.us, seen.foreign_us),
         {detector::kForeignWork});
   }
   if (sample.us < kClockFactor * seen.span_us - kClockUs) ++clock_;
