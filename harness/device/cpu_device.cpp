@@ -51,7 +51,11 @@ class CpuDevice final : public Device {
     return context;
   }
   KernelHost* kernel_host() override { return host_; }
-  int64_t free_memory() const override { return memory_limit().free; }
+  int64_t free_memory() const override {
+    const int64_t kept =
+        host_ != nullptr ? host_->memory().inputs.kept() + host_->memory().outputs.kept() : 0;
+    return memory_limit().free + kept;
+  }
 
   void* allocate(int64_t bytes) override {
     check_request(bytes);

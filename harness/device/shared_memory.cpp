@@ -70,9 +70,7 @@ SharedMemory::~SharedMemory() {
   close(file_);
 }
 
-bool SharedMemory::seal() {
-  return fcntl(file_, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) == 0;
-}
+bool SharedMemory::seal() { return fcntl(file_, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0; }
 
 void* SharedMemory::allocate(int64_t bytes, const std::string& name) {
   const int64_t unit = bytes >= kLarge ? kPage : 256;
@@ -88,6 +86,7 @@ void* SharedMemory::allocate(int64_t bytes, const std::string& name) {
       free_.erase(it);
     }
     used_[begin] = {size, name};
+    if (size >= kLarge) kept_ -= std::min(kept_, size);
     return static_cast<char*>(base_) + begin;
   }
   return nullptr;
@@ -98,9 +97,12 @@ bool SharedMemory::release(void* p) noexcept {
   const auto found = used_.find(begin);
   if (found == used_.end()) return false;
   const int64_t bytes = found->second.bytes;
-  if (bytes >= kLarge) fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, bytes);
+  // A sealed file has no holes made into it.
+  if (bytes >= kLarge && fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, bytes) != 0)
+    kept_ += bytes;
   auto it = free_.emplace(begin, bytes).first;
   used_.erase(found);
+  if (used_.empty() && kept_ > 0 && ftruncate(file_, 0) == 0 && ftruncate(file_, size_) == 0) kept_ = 0;
   if (const auto next = std::next(it); next != free_.end() && it->first + it->second == next->first) {
     it->second += next->second;
     free_.erase(next);

@@ -30,9 +30,11 @@ class SharedMemory {
 
   /// Aligned to 256 bytes; large blocks to pages. `name`: for errors. Null: it is full.
   void* allocate(int64_t bytes, const std::string& name);
-  /// Gives the pages of a large block back to the system. Returns false if the block is not of this memory.
+  /// Gives the pages of a large block back to the system; if it is sealed, when no block is left. Returns false if the
+  /// block is not of this memory.
   bool release(void* p) noexcept;
 
+  int64_t kept() const { return kept_; }  ///< bytes of free blocks that have pages
   /// The name of the block that has this address, or lies before it; empty if it is not of this memory.
   std::string name_at(const void* p) const;
 
@@ -53,6 +55,7 @@ class SharedMemory {
     std::string name;
   };
   std::map<int64_t, Block> used_;
+  int64_t kept_ = 0;
 };
 
 /// The memory of a judge that a runner maps.

@@ -179,6 +179,18 @@ class Server {
 }  // namespace
 
 void confine_runner() {
+  RunnerHello hello{};
+  if (!read_all_of(&hello, sizeof hello)) _exit(kExitFailure);
+  if (!SharedMemory::map(kRunnerInputs, hello.inputs.base, hello.inputs.size, Access::kReads) ||
+      !SharedMemory::map(kRunnerOutputs, hello.outputs.base, hello.outputs.size, Access::kWrites)) {
+    constexpr char kText[] =
+        "attnbench: the process of the kernel has no room where tensors lie; --in-process runs without\n";
+    [[maybe_unused]] const auto n = write(STDERR_FILENO, kText, sizeof kText - 1);
+    _exit(kExitFailure);
+  }
+  g_inputs = hello.inputs;
+  close(kRunnerInputs);
+  close(kRunnerOutputs);
   std::vector<std::string> folders = {"/dev"};
   const auto add = [&](const char* name, const std::string& below) {
     if (const char* folder = std::getenv(name)) folders.push_back(folder + below);
@@ -205,22 +217,10 @@ int serve_kernels(KernelTable table, const std::function<std::string(const Kerne
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
 #endif
-  RunnerHello hello{};
-  if (!read_all_of(&hello, sizeof hello)) return kExitFailure;
-  if (!SharedMemory::map(kRunnerInputs, hello.inputs.base, hello.inputs.size, Access::kReads) ||
-      !SharedMemory::map(kRunnerOutputs, hello.outputs.base, hello.outputs.size, Access::kWrites)) {
-    constexpr char kText[] =
-        "attnbench: the process of the kernel has no room where tensors lie; --in-process runs without\n";
-    [[maybe_unused]] const auto n = write(STDERR_FILENO, kText, sizeof kText - 1);
-    return kExitFailure;
-  }
-  g_inputs = hello.inputs;
   struct sigaction fault {};
   fault.sa_sigaction = on_fault;
   fault.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigaction(SIGSEGV, &fault, &g_earlier);
-  close(kRunnerInputs);
-  close(kRunnerOutputs);
   std::vector<const Kernel*> kernels;
   nlohmann::json described = nlohmann::json::array();
   for (const Kernel* k : table) {

@@ -89,7 +89,7 @@ class Runner final : public KernelHost {
 /// The folder for temporary files of the runner of a judge.
 std::string runner_scratch(pid_t judge);
 
-/// In the runner, before plug-ins are opened: gives up what a kernel does not need.
+/// In the runner, before plug-ins are opened: maps the memory, closes its files, and gives up what a kernel does not need.
 void confine_runner();
 
 /// The runner's side: answers the judge until the socket closes, and returns the exit code of the process.
