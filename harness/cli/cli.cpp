@@ -25,6 +25,7 @@
 #include "harness/config/sweep_file.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/python.h"
+#include "harness/launch/runner.h"
 #include "harness/results/exit_code.h"
 #include "harness/results/text.h"
 
@@ -222,6 +223,8 @@ int run_chosen(Program& program, const CLI::App& command) {
       std::cerr << fmt::format("note: attnbench {} ignores {}\n", command.get_name(), ignored);
     tell_crashes(AfterLastWords::kExitCode);
     load_plugins(program);
+    if (program.runner)
+      return serve_kernels(program.kernels, [&](const Kernel& k) { return plugin_of(program, k); });
     return program.chosen();
   } catch (const ConfigError& e) {
     for (const std::string& mistake : e.mistakes()) std::cerr << error_line(mistake) << "\n";

@@ -370,11 +370,8 @@ RunContext context_of(const DeviceInfo& device, const Cases& cases, const Progra
 }
 
 int run(const RunOptions& given, const Program& program) {
-  if (program.runner)
-    return serve_kernels(program.kernels, [&](const Kernel& k) { return plugin_of(program, k); });
-  if (given.worker)
-    return serve_cases(session_options(given, program, {}),
-                       runner_of(program));  // its supervisor has checked the options
+  if (given.worker)  // its supervisor has checked the options
+    return serve_cases(session_options(given, program, {}), runner_of(program));
   check_options(given, program);
   check_resume(given.resume, given.out, given.cases);
   check_earlier_run(given);

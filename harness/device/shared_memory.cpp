@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -48,7 +49,7 @@ SharedMemory::SharedMemory(int64_t bytes) {
        size_ /= 2) {
     if (ftruncate(file_, size_) != 0) continue;
     for (int i = 0; i < kPlaces && base_ == nullptr; ++i) {
-      void* at = reinterpret_cast<void*>(kFirstPlace + static_cast<uintptr_t>(i) * kNextPlace);
+      void* at = std::bit_cast<void*>(kFirstPlace + static_cast<uintptr_t>(i) * kNextPlace);
       base_ = mapped(file_, at, size_, PROT_READ | PROT_WRITE);
     }
     if (base_ != nullptr) break;
