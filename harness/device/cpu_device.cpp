@@ -94,13 +94,13 @@ class CpuDevice final : public Device {
       throw Error("the cpu device has no --cache cold_data; take cold");
     }
     Sample sample;
-    if (watch != nullptr) {
-      for (const LateSigns& s : watch->late) change_late_signs_host(s);
-    }
-    const auto flush = [&] {
+    const auto prepare = [&] {
+      if (watch != nullptr) {
+        for (const LateSigns& s : watch->late) change_late_signs_host(s);
+      }
       if (cache == CacheMode::kCold) sample.memory_us = us_of([&] { flush_cache(); });
     };
-    host_ != nullptr ? time_hosted(launch, flush, sample) : time_here(launch, flush, sample);
+    host_ != nullptr ? time_hosted(launch, prepare, sample) : time_here(launch, prepare, sample);
     if (watch != nullptr && watch->take_outputs) watch->take_outputs();
     uint64_t factor = 1;
     for (const WatchedOutput& o : watch != nullptr ? watch->outputs : std::span<const WatchedOutput>()) {
@@ -184,28 +184,27 @@ class CpuDevice final : public Device {
     throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted", gigabytes(static_cast<double>(bytes))));
   }
 
-  template <class Flush>
-  void time_here(const std::function<void()>& launch, const Flush& flush, Sample& sample) {
+  template <class Prepare>
+  void time_here(const std::function<void()>& launch, const Prepare& prepare, Sample& sample) {
     sample.cores_us = us_of([&] { turn_cores(info_.threads); });
     if (info_.threads > 1) sample.handover_us = us_of([&] { hand_over(info_.threads); });
-    flush();
+    prepare();
     CoreWaits waits;
     waits.start();
     sample.us = us_of(launch);
     note_wait(waits.longest(), sample);
   }
 
-  template <class Flush>
-  void time_hosted(const std::function<void()>& launch, const Flush& flush, Sample& sample) {
-    flush();
+  template <class Prepare>
+  void time_hosted(const std::function<void()>& launch, const Prepare& prepare, Sample& sample) {
     host_->begin(info_.threads);
+    prepare();
     launch();
     const HostedTimes t = host_->end();
     sample.us = t.us;
     sample.cores_us = t.cores_us;
     sample.handover_us = t.handover_us;
     sample.watch.span_us = t.outer_us;
-    sample.watch.foreign_us = t.excess_us;
     note_wait(t.waited_s, sample);
   }
 

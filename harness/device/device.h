@@ -58,8 +58,6 @@ struct WatchReading {
   uint64_t when_idle = 0;  ///< the same when the device had nothing left to do
   /// The launch by a second clock: the GPU's own; on a CPU that of another process. 0: there is none.
   double span_us = 0;
-  /// CPU: processor time that the kernel took outside of the launch, or on more threads than it was given.
-  double foreign_us = 0;
 };
 
 /// One timed launch.

@@ -12,9 +12,6 @@ struct HostedTimes {
   double us = 0;  ///< of the launch, by the clock of the kernel's process
   double outer_us =
       0;  ///< the same by a clock that the kernel cannot reach: with the way there and back left out
-  /// Processor time of the kernel's process and its descendants, beyond what the launch's threads had in the time
-  /// from begin() until the process was stopped.
-  double excess_us = 0;
   double cores_us = 0, handover_us = 0;  ///< probes just before the launch, as in Sample
   std::optional<double> waited_s;        ///< longest wait of a thread for a core during the launch
 };
@@ -26,7 +23,7 @@ class KernelHost {
   virtual KernelMemory& memory() = 0;
   /// Time of the last call into a kernel, in us.
   virtual double last_us() const = 0;
-  /// Before a timed launch: wakes the process and `threads` threads of it.
+  /// Before a timed launch: wakes `threads` threads of the process, and stops it again.
   virtual void begin(int threads) = 0;
   /// After it. The process is stopped.
   virtual HostedTimes end() = 0;

@@ -56,8 +56,7 @@ inline constexpr const char* kEarly = "early_write";
 inline constexpr const char* kLate = "late_write";
 inline constexpr const char* kClock = "clock";
 inline constexpr const char* kKeptResults = "kept_results";
-inline constexpr const char* kNumerics = "numerics";         ///< declares less than --require asks for
-inline constexpr const char* kForeignWork = "foreign_work";  ///< threads that work between launches
+inline constexpr const char* kNumerics = "numerics";  ///< declares less than --require asks for
 /// A launch that the kernel must refuse was taken, was refused without a word, or changed memory.
 inline constexpr const char* kNotRefused = "not_refused";
 inline constexpr const char* kInvariant = "invariant:";

@@ -11,7 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <iterator>
+
+#include "harness/launch/runner.h"
 
 namespace attnbench {
 namespace {
@@ -90,6 +94,19 @@ std::string confine(const std::vector<std::string>& folders) {
   const long abi = landlock(folders);
   std::string text = abi == 0 ? "no landlock" : abi < kAbiOfSignals ? "landlock without signals" : "landlock";
   return text + (seccomp() ? ", seccomp" : ", no seccomp");
+}
+
+std::vector<std::string> working_folders() {
+  std::error_code ec;
+  std::vector<std::string> folders = {"/dev", std::filesystem::temp_directory_path(ec).string()};
+  const auto add = [&](const char* name, const std::string& below) {
+    if (const char* folder = std::getenv(name)) folders.push_back(folder + below);
+  };
+  for (const auto& [name, folder] : kCaches) {
+    add(name, "");
+    add("HOME", folder);
+  }
+  return folders;
 }
 
 }  // namespace attnbench

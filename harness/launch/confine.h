@@ -13,4 +13,8 @@ namespace attnbench {
 /// signals, no seccomp".
 std::string confine(const std::vector<std::string>& folders);
 
+/// TMPDIR, /dev, and where compilers that run in a launch keep their results: variables of the environment name these
+/// folders, or they lie below $HOME.
+std::vector<std::string> working_folders();
+
 }  // namespace attnbench

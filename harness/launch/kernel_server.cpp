@@ -105,7 +105,7 @@ class Server {
       --g_answers;
       write_all(&reply, sizeof reply);
     };
-    g_answers = r.call == RunnerCall::kLaunch ? 2 : 1;
+    g_answers = r.call == RunnerCall::kLaunch ? 3 : 1;
     if (r.call != RunnerCall::kLaunch) return caught([&] { ask(kernel, r, reply); });
     // Two answers: what follows the launch is no part of its time.
     ReturnedOutputs returned{};
@@ -124,6 +124,8 @@ class Server {
     caught([&] {
       if (launched)
         for (const ReturnedTensor& t : returned_tensors(r.params.attention, returned)) take_returned_host(t);
+    });
+    caught([&] {
       if (launched) expect_restored(*before_, kernel, "launch");
     });
     before_.reset();
@@ -191,16 +193,7 @@ void confine_runner() {
   g_inputs = hello.inputs;
   close(kRunnerInputs);
   close(kRunnerOutputs);
-  std::vector<std::string> folders = {"/dev"};
-  const auto add = [&](const char* name, const std::string& below) {
-    if (const char* folder = std::getenv(name)) folders.push_back(folder + below);
-  };
-  add("TMPDIR", "");
-  for (const auto& [name, folder] : kCaches) {
-    add(name, "");
-    add("HOME", folder);
-  }
-  g_confinement = confine(folders);
+  g_confinement = confine(working_folders());
 }
 
 int serve_kernels(KernelTable table, const std::function<std::string(const Kernel&)>& plugin_of) {

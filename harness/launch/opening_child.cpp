@@ -16,6 +16,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "harness/launch/confine.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/plugin.h"
 
@@ -139,6 +140,7 @@ class Printed {
   dup2(null, STDIN_FILENO);
   dup2(null, STDOUT_FILENO);  // the file prints again in each worker
   dup2(log, STDERR_FILENO);
+  confine(working_folders());
   opening.open(answer);
   _exit(0);
 }

@@ -40,6 +40,8 @@ constexpr std::string_view kForgedAnswer =
     "the kernel's process sent what is no answer: a kernel wrote to its socket";
 /// A call takes longer than that of a small process whose code is in the caches: 20 to 35 us were seen.
 constexpr double kColdWayUs = 40;
+/// What it may take to bring returned outputs to their place, and for each byte of them. A kernel may compute meanwhile.
+constexpr double kCopyUs = 60, kCopyNs = 2;
 constexpr uint64_t kLongestDescription = 16 << 20;  ///< of all kernels, in bytes
 
 /// The time of a launch by the judge's clock is not used if the runner or the judge waited longer for a core.
@@ -51,12 +53,13 @@ double now_us() {
   return 1e-3 * static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-/// Processor time that a process has used, in us.
-double cpu_us_of(pid_t pid) {
-  clockid_t clock{};
-  timespec t{};
-  if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
-  return 1e6 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_nsec);
+/// Bytes of outputs that a launch may return.
+int64_t out_bytes(const Runner::Request& r) {
+  const AttentionParams& a = r.params.attention;
+  return r.context.returned == nullptr
+             ? 0
+             : int64_t{a.total_q} * a.num_heads_q *
+                   (a.head_dim_v * static_cast<int64_t>(dtype_size(a.dtype_out)) + 4);
 }
 
 /// Time from a request to its answer without any work, in us: of a process that runs no kernel, which could answer late.
@@ -307,14 +310,17 @@ void Runner::receive(void* data, std::size_t bytes) {
 }
 
 Runner::Reply Runner::call(const Request& request) {
-  if (!runs_) resume();
   const double waited = waits_us(), begin = now_us();
+  if (!runs_) resume();
   send(&request, sizeof request);
   Reply reply;
   receive(&reply, sizeof reply);
-  if (request.call == RunnerCall::kWake) return reply;
   if (request.call == RunnerCall::kLaunch) {
-    const double outer = now_us() - begin - way_us_;
+    const double ended = now_us();
+    receive(&reply, sizeof reply);  // returned outputs are where they belong
+    const double copied =
+        now_us() - ended - kCopyUs - 1e-3 * kCopyNs * static_cast<double>(out_bytes(request));
+    const double outer = ended - begin - way_us_ + std::max(0.0, copied);
     // A process that waited for a core began late.
     times_.outer_us = waits_us() - waited > kMostWaitUs || times_.outer_us < 0 ? -1 : times_.outer_us + outer;
     receive(&reply, sizeof reply);
@@ -347,9 +353,6 @@ double Runner::waits_us() const {
 
 void Runner::begin(int threads) {
   times_ = {};
-  threads_ = threads;
-  began_cpu_us_ = cpu_us_of(pid_);
-  began_us_ = now_us();
   Request wake = request_of(RunnerCall::kWake, 0, nullptr);
   wake.context.num_threads = threads;
   const Reply reply = call(wake);
@@ -358,9 +361,7 @@ void Runner::begin(int threads) {
 }
 
 HostedTimes Runner::end() {
-  const double most = threads_ * (now_us() - began_us_);
   times_.outer_us = std::max(0.0, times_.outer_us);
-  times_.excess_us = std::max(0.0, cpu_us_of(pid_) - began_cpu_us_ - most);
   return times_;
 }
 
@@ -380,7 +381,7 @@ int Runner::end_leftovers() const {
   for (pid_t child = 0; children >> child;) {
     if (child == pid_) continue;
     kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
+    waitpid(child, nullptr, WNOHANG);
     ++ended;
   }
   return ended;

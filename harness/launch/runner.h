@@ -82,8 +82,6 @@ class Runner final : public KernelHost {
   double last_us_ = 0;
   double way_us_ = 0;  ///< of a call that does nothing
   HostedTimes times_;
-  double began_cpu_us_ = 0, began_us_ = 0;
-  int threads_ = 1;
 };
 
 /// The folder for temporary files of the runner of a judge.

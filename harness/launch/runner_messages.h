@@ -26,7 +26,7 @@ struct Runner::Request {
   LaunchContext context{};  ///< `returned` says whether outputs may be returned
 };
 
-/// A launch has two: one at its end, one when returned outputs are where they belong and the process was looked at.
+/// A launch has three: at its end, when returned outputs are where they belong, when the process was looked at.
 struct Runner::Reply {
   enum class How : int32_t { kReturned, kThrew, kWroteToInput } how = How::kReturned;
   KernelStatus status = KernelStatus::kOk;

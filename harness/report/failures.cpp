@@ -293,8 +293,8 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
   }
   // A mistake that a case's own launch shows is told more plainly than the invariants that it breaks elsewhere.
   const auto plain_first = [&] {
-    std::ranges::stable_partition(out,
-                                  [](const Record* r) { return !r->reason.starts_with(kInvariantReason); });
+    std::stable_partition(out.begin(), out.end(),
+                          [](const Record* r) { return !r->reason.starts_with(kInvariantReason); });
   };
   plain_first();
   if (out.size() <= most) return out;

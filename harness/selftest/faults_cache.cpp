@@ -55,7 +55,7 @@ Tamper::Fault turned_by(RotaryQ rule) {
 }
 
 /// A launch that appends with changed parameters, then one that attends with the right ones.
-Tamper::Fault appended_by(std::function<void(Tamper&, AttentionParams&)> change) {
+Tamper::Fault appended_by(const std::function<void(Tamper&, AttentionParams&)>& change) {
   return [change](Tamper& t, const OpParams& op) {
     AttentionParams wrong = op.attention;
     change(t, wrong);
@@ -100,7 +100,7 @@ struct Row {
   float* computed;        ///< its scale; null if scales are given
 };
 /// The right launch; then each quantised row of K is changed.
-Tamper::Fault with_rows(std::function<void(Tamper&, const KvAppendParams&, Row)> change) {
+Tamper::Fault with_rows(const std::function<void(Tamper&, const KvAppendParams&, Row)>& change) {
   return afterwards<&OpParams::kv_append>([change](Tamper& t, const KvAppendParams& p) {
     const ScaleParams& s = p.k_scale;
     const auto slots = t.read<int64_t>(p.slot_mapping, p.num_tokens);

@@ -28,13 +28,6 @@ constexpr double kNewValuesFactor = 1.5, kNewValuesUs = 20;
 constexpr double kClockFactor = 0.9;
 constexpr double kClockUs = 20;
 
-/// CPU: a kernel may use this share of a launch's time more than its threads have, or this many us. It is accused if so
-/// many launches, and one in ten, see more.
-constexpr double kForeignShare = 0.25;
-constexpr double kForeignUs = 200;
-constexpr int kLeastForeign = 3;
-constexpr int kForeignOneIn = 10;
-
 /// What a busy machine can do to single launches is held against a kernel only if most launches, and at least
 /// so many, show it.
 constexpr int kLeastAccused = 5;
@@ -219,15 +212,6 @@ void TimedLaunches::judge(Copy& copy, const Sample& sample) {
   if (seen.at_end != seen.when_idle) {
     throw WrongLaunch(fmt::format("{}: its outputs still changed after it had ended", which(copy)),
                       {detector::kLate});
-  }
-  if (sample.us > 0 && seen.foreign_us > kForeignUs && seen.foreign_us > kForeignShare * sample.us)
-    ++foreign_;
-  if (foreign_ >= kLeastForeign && kForeignOneIn * foreign_ > summary_.launches) {
-    throw WrongLaunch(
-        fmt::format("{}: it took {:.0f} us, and {:.0f} us of processor time more than its threads have in that time: it "
-                    "uses more threads than --threads gives it (a library's: OPENBLAS_NUM_THREADS, ...)",
-                    which(copy), sample.us, seen.foreign_us),
-        {detector::kForeignWork});
   }
   if (sample.us < kClockFactor * seen.span_us - kClockUs) ++clock_;
   if (most(clock_)) {

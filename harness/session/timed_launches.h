@@ -100,7 +100,6 @@ class TimedLaunches {
   std::size_t turn_ = 0;
   bool renewable_ = true;          ///< new values fit into the memory of a copy
   bool same_bits_ = true;          ///< equal inputs have given equal bits so far
-  int foreign_ = 0;                ///< launches before which foreign threads worked
   int clock_ = 0;                  ///< launches on whose time two clocks disagree
   int next_check_ = 1;             ///< launch that is compared with the reference, if not same_bits_
   std::optional<uint64_t> known_;  ///< digest of the outputs with the verified values

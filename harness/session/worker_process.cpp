@@ -73,13 +73,17 @@ std::set<pid_t> g_workers;
 
 /// Kills what a worker has left behind: this process is the next in line (PR_SET_CHILD_SUBREAPER) to be its parent.
 void end_orphans() {
-  for (bool found = true; found;) {  // a process that ends leaves its own children
+  // A process that ends leaves its own children, and cannot be reaped while another one traces it.
+  bool found = true;
+  for (int i = 0; i < 2000 && found; ++i) {
+    if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     found = false;
     std::ifstream children(fmt::format("/proc/self/task/{}/children", getpid()));
     for (pid_t child = 0; children >> child;) {
       if (g_workers.contains(child)) continue;
       kill(child, SIGKILL);
-      found = waitpid(child, nullptr, 0) == child || found;
+      waitpid(child, nullptr, WNOHANG);
+      found = true;
     }
   }
 }

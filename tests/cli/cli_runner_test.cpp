@@ -30,11 +30,12 @@ struct Ran {
 Ran run_while(const Scratch& scratch, const std::string& how) {
   setenv("ATTNBENCH_TEST_END", how.c_str(), 1);
   setenv("ATTNBENCH_TEST_PID", "/dev/shm/attnbench_runner_test", 1);
+  const std::string plugin = std::string(ATTNBENCH_PLUGIN_DIR) + "/ends.so";
   Ran ran;
   ran.outcome = run_attnbench(
-      scratch, {"run", "--device", "cpu", "--plugin", ATTNBENCH_PLUGIN_DIR "/ends.so", "--kernel", "example",
-                "--no-time", "-q", "--out", "out", "--case", "{batch: q5s300, heads: 2, head_dim: 24}",
-                "--case", "{batch: q5s300, heads: 2, head_dim: 16}"});
+      scratch, {"run", "--device", "cpu", "--plugin", plugin, "--kernel", "example", "--no-time", "-q",
+                "--out", "out", "--case", "{batch: q5s300, heads: 2, head_dim: 24}", "--case",
+                "{batch: q5s300, heads: 2, head_dim: 16}"});
   unsetenv("ATTNBENCH_TEST_END");
   ran.records = read_records(scratch.dir() / "out");
   ran.context = read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"];

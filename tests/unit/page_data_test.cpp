@@ -77,7 +77,7 @@ TEST(PageData, HoldsWhatTheFileHolds) {
     EXPECT_EQ(c["id"], a["id"].get<std::string>());
     ordered_json params = data["params_common"];
     params.update(c["params"]);
-    EXPECT_EQ(nlohmann::json(params), a["params"]);
+    EXPECT_EQ(nlohmann::json(params), nlohmann::json(a["params"]));
     EXPECT_EQ(c["repro"][0].get<std::string>() + "k" + c["repro"][1].get<std::string>(),
               a["repro"].get<std::string>());
     EXPECT_NEAR(r["time"]["median_us"].get<double>(), a["time"]["median_us"].get<double>(), 1e-3);
