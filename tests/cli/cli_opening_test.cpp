@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -125,15 +127,17 @@ TEST(CliOpening, AHangEndsAtTheTimeout) {
 
 TEST(CliOpening, ASignalEndsTheProgramAndAllThatItOpens) {
   const Scratch scratch;
+  const char* pid = "/dev/shm/attnbench_opening_pid";  // what is opened writes in few folders
   setenv("ATTNBENCH_TEST_END", "opening orphan", 1);
-  setenv("ATTNBENCH_TEST_PID", scratch.path("pid").c_str(), 1);
+  setenv("ATTNBENCH_TEST_PID", pid, 1);
   Running run(scratch, ATTNBENCH_PROGRAM, {"kernels", "--plugin", kEnds});
   unsetenv("ATTNBENCH_TEST_END");
   unsetenv("ATTNBENCH_TEST_PID");
   EXPECT_TRUE(run.wait_for_stderr("still opening " + kEnds + " (limit 60 s) ...\n", 60));
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().exit_code, 128 + SIGTERM);
-  const std::string text = read_text(scratch.path("pid"));
+  const std::string text = read_text(pid);
+  std::filesystem::remove(pid);
   const std::string stat = "/proc/" + text.substr(0, text.find('\n')) + "/stat";
   const auto lives = [&] { return read_text(stat).find(") S ") != std::string::npos; };
   for (int i = 0; i < 3000 && lives(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
