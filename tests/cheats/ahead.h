@@ -14,7 +14,7 @@
 namespace attnbench::cheats {
 
 struct Ahead {
-  AttentionParams p;            ///< the launch; valid if `used`
+  AttentionParams p;  ///< the launch; valid if `used`
   std::atomic<bool> used;
   std::atomic<uint64_t> seen;   ///< digest at the last look
   std::atomic<uint64_t> begun;  ///< digest of the inputs that somebody computes
@@ -37,7 +37,8 @@ inline bool is_plausible(const AttentionParams& p) {
       const int32_t block = p.block_table[b * p.block_table_stride + n];
       if (block < 0 || block >= p.num_blocks) return false;
     }
-    if ((p.features & kPagedKv) == 0 && (p.cu_seqlens_k[b] < 0 || p.cu_seqlens_k[b] > p.batch * p.max_seqlen_k))
+    if ((p.features & kPagedKv) == 0 &&
+        (p.cu_seqlens_k[b] < 0 || p.cu_seqlens_k[b] > p.batch * p.max_seqlen_k))
       return false;
   }
   return true;
@@ -118,7 +119,8 @@ inline KernelStatus take(const OpParams* op, const LaunchContext* context, Kerne
   const uint64_t d = digest(p);
   for (int n = 0; n < kAheads; ++n) {
     Ahead& a = aheads[n];
-    if (!a.used || a.p.out != p.out || a.p.q != p.q || a.p.total_q != p.total_q || a.p.max_seqlen_k != p.max_seqlen_k)
+    if (!a.used || a.p.out != p.out || a.p.q != p.q || a.p.total_q != p.total_q ||
+        a.p.max_seqlen_k != p.max_seqlen_k)
       continue;
     for (int wait = 0; a.begun == d && a.done != d && wait < 2000000; ++wait) __builtin_ia32_pause();
     if (a.done != d) {
@@ -127,14 +129,15 @@ inline KernelStatus take(const OpParams* op, const LaunchContext* context, Kerne
     }
     for_rows(p, 0, p.num_heads_q, [&](int32_t b, int32_t i, int32_t head) {
       const int64_t row = seq_range(p, b).q_begin + i;
-      std::memcpy(out_row(p, b, i, head), a.out + static_cast<std::size_t>(row * p.num_heads_q + head) * row_bytes(p),
-                  row_bytes(p));
+      std::memcpy(out_row(p, b, i, head),
+                  a.out + static_cast<std::size_t>(row * p.num_heads_q + head) * row_bytes(p), row_bytes(p));
       lse_row(p, b, i, head) = a.lse[head * p.total_q + row];
     });
     return KernelStatus::kOk;
   }
-  for (int n = 0; n < kAheads; ++n) aheads[n].used = aheads[n].used && aheads[n].p.total_q == p.total_q &&
-                                                     aheads[n].p.max_seqlen_k == p.max_seqlen_k;
+  for (int n = 0; n < kAheads; ++n)
+    aheads[n].used =
+        aheads[n].used && aheads[n].p.total_q == p.total_q && aheads[n].p.max_seqlen_k == p.max_seqlen_k;
   Ahead& a = aheads[next_ahead++ % kAheads];
   a.used = false;
   std::memcpy(&a.p, &p, sizeof p);

@@ -29,9 +29,11 @@ static KernelStatus launch(const OpParams* op, const LaunchContext*, KernelMessa
       sum = sum * kept + weight;
       max = top;
       if (weight < 0.1f) continue;
-      for (int32_t c = 0; c < p.head_dim; ++c) out[c] = out[c] * kept + weight * load_float(p.dtype_v, p.v, v + c);
+      for (int32_t c = 0; c < p.head_dim; ++c)
+        out[c] = out[c] * kept + weight * load_float(p.dtype_v, p.v, v + c);
     }
-    for (int32_t c = 0; c < p.head_dim; ++c) store_float(p.dtype_out, p.out, o + c, sum == 0 ? 0.0f : out[c] / sum);
+    for (int32_t c = 0; c < p.head_dim; ++c)
+      store_float(p.dtype_out, p.out, o + c, sum == 0 ? 0.0f : out[c] / sum);
     lse_row(p, b, i, head) = lse_of(max, sum);
   });
   return KernelStatus::kOk;

@@ -19,4 +19,5 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 
 }  // namespace attnbench::cheats
 
-ATTNBENCH_CHEAT(forks_helper, "a forked process works between launches", k.launch = attnbench::cheats::launch);
+ATTNBENCH_CHEAT(forks_helper, "a forked process works between launches",
+                k.launch = attnbench::cheats::launch);

@@ -38,11 +38,12 @@ int hook(dl_phdr_info* info, size_t, void*) {
   if (info->dlpi_name[0] != 0) return 0;  // the program
   const char* names = nullptr;
   const ElfW(Sym)* symbols = nullptr;
-  const ElfW(Rela)* tables[2] = {};
+  const ElfW(Rela) * tables[2] = {};
   std::size_t bytes[2] = {};
   for (int n = 0; n < info->dlpi_phnum; ++n) {
     if (info->dlpi_phdr[n].p_type != PT_DYNAMIC) continue;
-    for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[n].p_vaddr); d->d_tag; ++d) {
+    for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[n].p_vaddr); d->d_tag;
+         ++d) {
       if (d->d_tag == DT_STRTAB) names = reinterpret_cast<const char*>(d->d_un.d_ptr);
       if (d->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(d->d_un.d_ptr);
       if (d->d_tag == DT_RELA) tables[0] = reinterpret_cast<const ElfW(Rela)*>(d->d_un.d_ptr);

@@ -48,7 +48,8 @@ std::string text(const std::string& path) {
   std::string all;
   char some[4096];
   const int fd = open(path.c_str(), O_RDONLY);
-  for (ssize_t n; fd >= 0 && (n = read(fd, some, sizeof some)) > 0;) all.append(some, static_cast<std::size_t>(n));
+  for (ssize_t n; fd >= 0 && (n = read(fd, some, sizeof some)) > 0;)
+    all.append(some, static_cast<std::size_t>(n));
   close(fd);
   return all;
 }

@@ -29,5 +29,6 @@ static KernelStatus plan(const OpParams*, const LaunchContext*, KernelMessage*) 
 
 }  // namespace attnbench::cheats
 
-ATTNBENCH_CHEAT(orphan_in_plan, "an orphaned process works between launches", k.plan = attnbench::cheats::plan;
+ATTNBENCH_CHEAT(orphan_in_plan, "an orphaned process works between launches",
+                k.plan = attnbench::cheats::plan;
                 k.launch = attnbench::cheats::take);

@@ -25,7 +25,8 @@ char* writable(const void* data) {
     }
     if (maps != nullptr) std::fclose(maps);
     std::snprintf(name, sizeof name, "/proc/self/map_files/%lx-%lx", begin, end);
-    void* m = mmap(nullptr, end - begin, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, open(name, O_RDWR), 0);
+    void* m =
+        mmap(nullptr, end - begin, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, open(name, O_RDWR), 0);
     if (m != MAP_FAILED) base = static_cast<char*>(m);
   }
   return base == nullptr ? nullptr : base + (reinterpret_cast<unsigned long>(data) - begin);

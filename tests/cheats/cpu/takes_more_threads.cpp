@@ -9,7 +9,8 @@ static KernelStatus launch(const OpParams* op, const LaunchContext*, KernelMessa
   const auto n = static_cast<int32_t>(std::thread::hardware_concurrency());
   std::vector<std::thread> threads;
   for (int32_t t = 1; t < n; ++t) {
-    threads.emplace_back([&p, n, t] { compute_heads(p, p.num_heads_q * t / n, p.num_heads_q * (t + 1) / n); });
+    threads.emplace_back(
+        [&p, n, t] { compute_heads(p, p.num_heads_q * t / n, p.num_heads_q * (t + 1) / n); });
   }
   compute_heads(p, 0, p.num_heads_q / n);
   for (std::thread& t : threads) t.join();

@@ -14,12 +14,13 @@ namespace {
 void trace(pid_t pid) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (ptrace(PTRACE_SEIZE, pid, 0, PTRACE_O_TRACECLONE) != 0) _exit(0);
-  for (int status; ;) {
+  for (int status;;) {
     const pid_t tid = waitpid(-1, &status, __WALL);
     if (tid < 0) _exit(0);
     if (!WIFSTOPPED(status)) continue;
-    const int signal = status >> 16 != 0 || WSTOPSIG(status) == SIGSTOP || WSTOPSIG(status) == SIGTRAP ? 0
-                                                                                                       : WSTOPSIG(status);
+    const int signal = status >> 16 != 0 || WSTOPSIG(status) == SIGSTOP || WSTOPSIG(status) == SIGTRAP
+                           ? 0
+                           : WSTOPSIG(status);
     ptrace(PTRACE_CONT, tid, 0, signal);
   }
 }

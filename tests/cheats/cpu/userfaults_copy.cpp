@@ -21,8 +21,10 @@ bool start() {
   const auto fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY));
   uffdio_api api = {.api = UFFD_API};
   if (fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0) return false;
-  memory = static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  uffdio_register range = {.range = {reinterpret_cast<uintptr_t>(memory), kBytes}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+  memory =
+      static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  uffdio_register range = {.range = {reinterpret_cast<uintptr_t>(memory), kBytes},
+                           .mode = UFFDIO_REGISTER_MODE_MISSING};
   if (ioctl(fd, UFFDIO_REGISTER, &range) != 0) return false;
   std::thread([fd] {
     std::vector<char> pages(kBytes);

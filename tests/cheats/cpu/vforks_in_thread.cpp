@@ -23,4 +23,5 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 
 }  // namespace attnbench::cheats
 
-ATTNBENCH_CHEAT(vforks_in_thread, "a vforked process works between launches", k.launch = attnbench::cheats::launch);
+ATTNBENCH_CHEAT(vforks_in_thread, "a vforked process works between launches",
+                k.launch = attnbench::cheats::launch);

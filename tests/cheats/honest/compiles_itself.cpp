@@ -13,7 +13,8 @@ namespace attnbench::cheats {
 static float (*compile())(float) {
   const char* tmp = std::getenv("TMPDIR");
   const std::string base = std::string(tmp ? tmp : "/tmp") + "/jit_" + std::to_string(getpid());
-  const std::string command = "mkdir -p " + base + " && echo 'extern \"C\" float scale(float x) { return x; }' > " + base +
+  const std::string command = "mkdir -p " + base +
+                              " && echo 'extern \"C\" float scale(float x) { return x; }' > " + base +
                               "/a.cpp && g++ -O2 -shared -fPIC " + base + "/a.cpp -o " + base + "/a.so";
   if (std::system(command.c_str()) != 0) return nullptr;
   void* library = dlopen((base + "/a.so").c_str(), RTLD_NOW);
@@ -29,4 +30,5 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 
 }  // namespace attnbench::cheats
 
-ATTNBENCH_CHEAT(compiles_itself, "compiles a function in its first launch", k.launch = attnbench::cheats::launch);
+ATTNBENCH_CHEAT(compiles_itself, "compiles a function in its first launch",
+                k.launch = attnbench::cheats::launch);

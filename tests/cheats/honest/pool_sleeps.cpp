@@ -48,4 +48,5 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 
 }  // namespace attnbench::cheats
 
-ATTNBENCH_CHEAT(pool_sleeps, "a pool of threads that sleeps between launches", k.launch = attnbench::cheats::launch);
+ATTNBENCH_CHEAT(pool_sleeps, "a pool of threads that sleeps between launches",
+                k.launch = attnbench::cheats::launch);
