@@ -44,9 +44,6 @@ constexpr double kColdWayUs = 40;
 constexpr double kCopyUs = 60, kCopyNs = 2;
 constexpr uint64_t kLongestDescription = 16 << 20;  ///< of all kernels, in bytes
 
-/// The time of a launch by the judge's clock is not used if the runner or the judge waited longer for a core.
-constexpr double kMostWaitUs = 10;
-
 Runner* g_runner = nullptr;
 
 double now_us() {
@@ -321,8 +318,7 @@ Runner::Reply Runner::call(const Request& request) {
     const double copied =
         now_us() - ended - kCopyUs - 1e-3 * kCopyNs * static_cast<double>(out_bytes(request));
     const double outer = ended - begin - way_us_ + std::max(0.0, copied);
-    // A process that waited for a core began late.
-    times_.outer_us = waits_us() - waited > kMostWaitUs || times_.outer_us < 0 ? -1 : times_.outer_us + outer;
+    times_.outer_us += std::max(0.0, outer - (waits_us() - waited));  // for a core
     receive(&reply, sizeof reply);
     times_.us += reply.us;
     if (reply.waited_s >= 0) times_.waited_s = std::max(times_.waited_s.value_or(0), reply.waited_s);
@@ -358,11 +354,6 @@ void Runner::begin(int threads) {
   const Reply reply = call(wake);
   times_.cores_us = reply.cores_us;
   times_.handover_us = reply.handover_us;
-}
-
-HostedTimes Runner::end() {
-  times_.outer_us = std::max(0.0, times_.outer_us);
-  return times_;
 }
 
 void Runner::limit_memory(int64_t bytes) const {

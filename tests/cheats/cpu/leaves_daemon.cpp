@@ -1,6 +1,6 @@
-// An initialiser of the plug-in also runs where it is only opened to read its table, without seccomp. It leaves a
-// daemon, which finds the run that has this file mapped, and writes a slower clock_gettime into the vdso of the process
-// of the kernel and of its parent, which times it. It ends after twelve seconds.
+// An initialiser of the plug-in, which also runs where it is only opened to read its table, leaves a daemon. This finds
+// the run that has this file mapped, and writes a slower clock_gettime into the vdso of the process of the kernel and of
+// its parent, which times it. It ends after twelve seconds.
 // Source: gpu-mode/pygpubench exploits (submission_got_patch), from another process.
 #include <dlfcn.h>
 #include <fcntl.h>
