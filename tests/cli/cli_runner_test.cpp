@@ -66,6 +66,7 @@ TEST(CliRunner, ItWritesNoFilesOfTheUser) {
 
 TEST(CliRunner, NothingThatItStartsOutlivesTheRun) {
   const Scratch scratch;
+  unlink("/dev/shm/attnbench_runner_test");
   const Ran ran = run_while(scratch, "launch daemon");
   for (const json& r : ran.records) EXPECT_EQ(r["status"], "pass") << r;
   pid_t pid = 0;
