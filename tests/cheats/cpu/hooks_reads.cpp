@@ -10,6 +10,7 @@
 
 #include "tests/cheats/ahead.h"
 
+// NOLINTBEGIN(performance-no-int-to-ptr): addresses come from the loader and from /proc
 namespace attnbench::cheats {
 namespace {
 
@@ -80,3 +81,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 }  // namespace attnbench::cheats
 
 ATTNBENCH_CHEAT(hooks_reads, "works when the harness reads a message", k.launch = attnbench::cheats::launch);
+// NOLINTEND(performance-no-int-to-ptr)

@@ -41,6 +41,7 @@ slow_begin:
 slow_end:
 )");
 
+// NOLINTBEGIN(performance-no-int-to-ptr): addresses come from the loader and from /proc
 namespace attnbench::cheats {
 namespace {
 
@@ -95,3 +96,4 @@ const int daemon_left = [] {
 }  // namespace attnbench::cheats
 
 ATTNBENCH_CHEAT(leaves_daemon, "a daemon of an initialiser slows the clock", );
+// NOLINTEND(performance-no-int-to-ptr)
