@@ -25,6 +25,7 @@
 #include <thread>
 #include <utility>
 
+#include "harness/device/core_waits.h"
 #include "harness/error.h"
 #include "harness/launch/description.h"
 #include "harness/launch/guarded_call.h"
@@ -337,13 +338,7 @@ Runner::Reply Runner::call(const Request& request) {
 
 double Runner::waits_us() const {
   double us = 0;
-  for (const int file : schedstats_) {
-    std::array<char, 128> text{};
-    unsigned long long run = 0, wait = 0;
-    if (pread(file, text.data(), text.size() - 1, 0) > 0 &&
-        std::sscanf(text.data(), "%llu %llu", &run, &wait) == 2)
-      us += 1e-3 * static_cast<double>(wait);
-  }
+  for (const int file : schedstats_) us += 1e6 * core_wait_of(file).value_or(0);
   return us;
 }
 
@@ -366,16 +361,20 @@ void Runner::limit_memory(int64_t bytes) const {
   prlimit(pid_, RLIMIT_DATA, &limit, nullptr);
 }
 
-int Runner::end_leftovers() const {
-  int ended = 0;
-  std::ifstream children(fmt::format("/proc/self/task/{}/children", getpid()));
-  for (pid_t child = 0; children >> child;) {
-    if (child == pid_) continue;
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, WNOHANG);
-    ++ended;
+void end_children_but(const std::set<pid_t>& kept) {
+  // A process that ends leaves its own children, and cannot be reaped while another one traces it.
+  bool found = true;
+  for (int i = 0; i < 2000 && found; ++i) {
+    if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    found = false;
+    std::ifstream children(fmt::format("/proc/self/task/{}/children", getpid()));
+    for (pid_t child = 0; children >> child;) {
+      if (kept.contains(child)) continue;
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, WNOHANG);
+      found = true;
+    }
   }
-  return ended;
 }
 
 }  // namespace attnbench

@@ -7,6 +7,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,10 @@ inline constexpr std::pair<const char*, const char*> kCaches[] = {
     {"NUMBA_CACHE_DIR", "/.numba"},
     {"TORCHINDUCTOR_CACHE_DIR", "/.torchinductor"}};
 
+/// Kills and reaps all children of this process but these: what a kernel leaves behind becomes a child of the process
+/// above that is next in line (PR_SET_CHILD_SUBREAPER).
+void end_children_but(const std::set<pid_t>& kept);
+
 /// The judge's handle of a runner. There is one in a process.
 class Runner final : public KernelHost {
  public:
@@ -50,8 +55,8 @@ class Runner final : public KernelHost {
 
   /// Before a case: what the runner may allocate, in bytes, beyond what it has.
   void limit_memory(int64_t bytes) const;
-  /// After a case: kills processes that a kernel has left behind. Returns their number.
-  int end_leftovers() const;
+  /// After a case: kills processes that a kernel has orphaned.
+  void end_leftovers() const { end_children_but({pid_}); }
 
   KernelMemory& memory() override { return memory_; }
   double last_us() const override { return last_us_; }

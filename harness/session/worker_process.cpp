@@ -14,7 +14,6 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -70,23 +69,6 @@ Pipe make_pipe() {
 }
 
 std::set<pid_t> g_workers;
-
-/// Kills what a worker has left behind: this process is the next in line (PR_SET_CHILD_SUBREAPER) to be its parent.
-void end_orphans() {
-  // A process that ends leaves its own children, and cannot be reaped while another one traces it.
-  bool found = true;
-  for (int i = 0; i < 2000 && found; ++i) {
-    if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    found = false;
-    std::ifstream children(fmt::format("/proc/self/task/{}/children", getpid()));
-    for (pid_t child = 0; children >> child;) {
-      if (g_workers.contains(child)) continue;
-      kill(child, SIGKILL);
-      waitpid(child, nullptr, WNOHANG);
-      found = true;
-    }
-  }
-}
 
 void close_fd(int& fd) {
   if (fd >= 0) close(fd);
@@ -182,7 +164,7 @@ bool WorkerProcess::ended() {
   reaped_ = waitpid(pid_, &status_, WNOHANG) == pid_;
   if (reaped_) {
     g_workers.erase(pid_);
-    end_orphans();
+    end_children_but(g_workers);
     std::error_code ec;
     std::filesystem::remove_all(runner_scratch(pid_), ec);
   }
