@@ -1,6 +1,7 @@
 // The process in which kernels run, where it is not this one (launch/runner.h).
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "harness/device/shared_memory.h"
@@ -10,8 +11,7 @@ namespace attnbench {
 /// What was seen of the calls of one timed launch.
 struct HostedTimes {
   double us = 0;  ///< of the launch, by the clock of the kernel's process
-  double outer_us =
-      0;  ///< the same by a clock that the kernel cannot reach: with the way there and back left out
+  double outer_us = 0;  ///< by a clock that the kernel cannot reach, with the way there and back
   double cores_us = 0, handover_us = 0;  ///< probes just before the launch, as in Sample
   std::optional<double> waited_s;        ///< longest wait of a thread for a core during the launch
 };
@@ -27,6 +27,8 @@ class KernelHost {
   virtual void begin(int threads) = 0;
   /// After it. The process is stopped.
   virtual HostedTimes end() = 0;
+  /// Time by the second clock, in us, of all launches that `launches` asks for: they follow each other without a stop.
+  virtual double time_go(const std::function<void()>& launches) = 0;
 };
 
 }  // namespace attnbench

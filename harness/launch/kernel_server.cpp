@@ -110,7 +110,7 @@ class Server {
     // Two answers: what follows the launch is no part of its time.
     ReturnedOutputs returned{};
     if (r.context.returned != nullptr) r.context.returned = &returned;
-    if (!before_) before_.emplace(StateBefore::Scope::kTeam);
+    if (!before_ && r.alone) before_.emplace(StateBefore::Scope::kTeam);
     caught([&] {
       reply.us = us_of([&] {
         reply.status = guarded(
@@ -126,7 +126,7 @@ class Server {
         for (const ReturnedTensor& t : returned_tensors(r.params.attention, returned)) take_returned_host(t);
     });
     caught([&] {
-      if (launched) expect_restored(*before_, kernel, "launch");
+      if (launched && before_) expect_restored(*before_, kernel, "launch");
     });
     before_.reset();
   }

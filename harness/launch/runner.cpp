@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +24,6 @@
 #include <thread>
 #include <utility>
 
-#include "harness/device/core_waits.h"
 #include "harness/error.h"
 #include "harness/launch/description.h"
 #include "harness/launch/guarded_call.h"
@@ -39,8 +37,6 @@ constexpr std::size_t kMostHosted = 512;  ///< kernels of a runner
 
 constexpr std::string_view kForgedAnswer =
     "the kernel's process sent what is no answer: a kernel wrote to its socket";
-/// A call takes longer than that of a small process whose code is in the caches: 20 to 35 us were seen.
-constexpr double kColdWayUs = 40;
 /// What it may take to bring returned outputs to their place, and for each byte of them. A kernel may compute meanwhile.
 constexpr double kCopyUs = 60, kCopyNs = 2;
 constexpr uint64_t kLongestDescription = 16 << 20;  ///< of all kernels, in bytes
@@ -58,35 +54,6 @@ int64_t out_bytes(const Runner::Request& r) {
              ? 0
              : int64_t{a.total_q} * a.num_heads_q *
                    (a.head_dim_v * static_cast<int64_t>(dtype_size(a.dtype_out)) + 4);
-}
-
-/// Time from a request to its answer without any work, in us: of a process that runs no kernel, which could answer late.
-double way_of_a_call() {
-  constexpr int kCalls = 15;
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return 0;
-  Runner::Request request;
-  Runner::Reply reply;
-  const pid_t echo = fork();
-  if (echo == 0) {
-    close(ends[0]);
-    while (recv(ends[1], &request, sizeof request, MSG_WAITALL) > 0)
-      ::send(ends[1], &reply, sizeof reply, MSG_NOSIGNAL);
-    _exit(0);
-  }
-  close(ends[1]);
-  std::vector<double> ways;
-  for (int i = 0; echo > 0 && i < kCalls; ++i) {
-    std::this_thread::sleep_for(std::chrono::microseconds(200));  // both sleep, as during a launch
-    const double begin = now_us();
-    ::send(ends[0], &request, sizeof request, MSG_NOSIGNAL);
-    recv(ends[0], &reply, sizeof reply, MSG_WAITALL);
-    ways.push_back(now_us() - begin);
-  }
-  close(ends[0]);
-  waitpid(echo, nullptr, 0);
-  std::ranges::sort(ways);
-  return ways.empty() ? 0 : ways[ways.size() / 2];
 }
 
 Runner::Request request_of(RunnerCall call, std::size_t kernel, const OpParams* params,
@@ -203,8 +170,6 @@ Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes) : mem
   const int error = errno;
   close(ends[1]);
   if (pid_ < 0) throw Error(fmt::format("cannot start a process: {}", std::strerror(error)), kExitFailure);
-  schedstats_ = {open(fmt::format("/proc/{}/schedstat", pid_).c_str(), O_RDONLY | O_CLOEXEC),
-                 open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)};
   const timeval look{1, 0};  // how long a call waits before it looks whether the process is there
   setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof look);
   setpgid(pid_, pid_);  // the child does it, too: whoever comes first
@@ -229,7 +194,6 @@ Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes) : mem
     if (const auto file = kernel.at("plugin").get<std::string>(); !file.empty())
       plugin_of_[kernels_.back()] = file;
   }
-  way_us_ = way_of_a_call() + kColdWayUs;
   stop();
 }
 
@@ -240,7 +204,6 @@ Runner::~Runner() {
   }
   end_leftovers();
   close(socket_);
-  for (const int file : schedstats_) close(file);
   g_runner = nullptr;
   std::error_code ec;
   std::filesystem::remove_all(scratch_, ec);
@@ -308,21 +271,30 @@ void Runner::receive(void* data, std::size_t bytes) {
 }
 
 Runner::Reply Runner::call(const Request& request) {
-  const double waited = waits_us(), begin = now_us();
+  if (!go_) return calls({&request, 1});
+  go_->push_back(request);
+  go_->back().alone = false;
+  return {};
+}
+
+Runner::Reply Runner::calls(std::span<const Request> requests) {
+  double begin = now_us();
   if (!runs_) resume();
-  send(&request, sizeof request);
+  for (const Request& r : requests) send(&r, sizeof r);
   Reply reply;
-  receive(&reply, sizeof reply);
-  if (request.call == RunnerCall::kLaunch) {
-    const double ended = now_us();
-    receive(&reply, sizeof reply);  // returned outputs are where they belong
-    const double copied =
-        now_us() - ended - kCopyUs - 1e-3 * kCopyNs * static_cast<double>(out_bytes(request));
-    const double outer = ended - begin - way_us_ + std::max(0.0, copied);
-    times_.outer_us += std::max(0.0, outer - (waits_us() - waited));  // for a core
+  for (const Request& r : requests) {
     receive(&reply, sizeof reply);
-    times_.us += reply.us;
-    if (reply.waited_s >= 0) times_.waited_s = std::max(times_.waited_s.value_or(0), reply.waited_s);
+    if (r.call == RunnerCall::kLaunch) {
+      const double ended = now_us();
+      receive(&reply, sizeof reply);  // returned outputs are where they belong
+      const double copied = now_us() - ended - kCopyUs - 1e-3 * kCopyNs * static_cast<double>(out_bytes(r));
+      times_.outer_us += ended - begin + std::max(0.0, copied);
+      receive(&reply, sizeof reply);
+      begin = now_us();
+      times_.us += reply.us;
+      if (reply.waited_s >= 0) times_.waited_s = std::max(times_.waited_s.value_or(0), reply.waited_s);
+    }
+    if (reply.how != Reply::How::kReturned || reply.status != KernelStatus::kOk) break;
   }
   stop();
   last_us_ = reply.us;
@@ -336,10 +308,14 @@ Runner::Reply Runner::call(const Request& request) {
   return reply;
 }
 
-double Runner::waits_us() const {
-  double us = 0;
-  for (const int file : schedstats_) us += 1e6 * core_wait_of(file).value_or(0);
-  return us;
+double Runner::time_go(const std::function<void()>& launches) {
+  go_.emplace();
+  launches();
+  const std::vector<Request> requests = *std::exchange(go_, std::nullopt);
+  times_ = {};
+  const Reply reply = calls(requests);
+  if (reply.status != KernelStatus::kOk) throw KernelError(reply.message.text);
+  return times_.outer_us;
 }
 
 void Runner::begin(int threads) {

@@ -7,7 +7,9 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +64,7 @@ class Runner final : public KernelHost {
   double last_us() const override { return last_us_; }
   void begin(int threads) override;
   HostedTimes end() override { return times_; }
+  double time_go(const std::function<void()>& launches) override;
 
   struct Request;
   struct Reply;
@@ -69,7 +72,8 @@ class Runner final : public KernelHost {
   Reply call(const Request& request);
 
  private:
-  double waits_us() const;  ///< for a core, of the runner and of this process, since they began
+  /// One after the other, without a stop. Returns the last answer, which is the first that is not kOk.
+  Reply calls(std::span<const Request> requests);
   void resume();
   void stop();
   void send(const void* data, std::size_t bytes) const;
@@ -83,9 +87,8 @@ class Runner final : public KernelHost {
   std::string scratch_, confinement_;
   std::vector<const Kernel*> kernels_;
   std::map<const Kernel*, std::string> plugin_of_;
-  std::array<int, 2> schedstats_ = {-1, -1};  ///< of the runner and of this process
   double last_us_ = 0;
-  double way_us_ = 0;  ///< of a call that does nothing
+  std::optional<std::vector<Request>> go_;  ///< launches that wait for each other
   HostedTimes times_;
 };
 

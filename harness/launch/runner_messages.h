@@ -24,6 +24,7 @@ struct Runner::Request {
   int32_t kernel = 0;  ///< place in kernels()
   OpParams params{};
   LaunchContext context{};  ///< `returned` says whether outputs may be returned
+  bool alone = true;        ///< kLaunch: no other one follows at once, so the process's state is looked at
 };
 
 /// A launch has three: at its end, when returned outputs are where they belong, when the process was looked at.

@@ -43,9 +43,9 @@ class TimedLaunches {
   /// Before launches that are counted instead of timed: the inputs are those of the verified launch again.
   void rest();
   int warmups() const;
-  /// After sampling: whether launches with new values took longer than the others, because the kernel then keeps
-  /// results. Times more of both if there were few. Throws WrongLaunch.
-  void compare_new_values();
+  /// Of the launches since the last call: whether those with new values took longer than the others, because the kernel
+  /// keeps results, or a second clock disagrees. Launches more if there were few. A busy machine can be the cause.
+  std::optional<WrongLaunch> doubt();
   /// At the end: what the launches must have left alone, and what those that were not watched computed.
   /// `counted`: there were launches after rest(). Throws WrongLaunch.
   void look_back(bool counted);
@@ -78,6 +78,8 @@ class TimedLaunches {
   Sample timed(Copy& copy, int one_in);
   /// Times one launch, on all its devices.
   Sample time(Copy& copy, const LaunchWatch* watch);
+  /// Time of one of `launches` launches with new values that follow each other, by the second clock. Throws WrongLaunch.
+  double us_in_a_go(std::size_t launches);
   void judge(Copy& copy, const Sample& sample);
   void judge_first(Copy& copy, uint64_t digest);
   /// Compares the outputs with the reference. Throws WrongLaunch.
@@ -85,8 +87,7 @@ class TimedLaunches {
   void check_inputs(Copy& copy);
   bool now_and_then(int one_in) { return order_() % static_cast<unsigned>(one_in) == 0; }
   std::string which(const Copy& copy) const;
-  bool most(int launches) const;  ///< whether these are most of the launches so far
-  bool renews() const;            ///< whether launches get new values
+  bool renews() const;  ///< whether launches get new values
 
   const WorkItem& work_;
   Device& device_;
@@ -100,10 +101,10 @@ class TimedLaunches {
   std::size_t turn_ = 0;
   bool renewable_ = true;          ///< new values fit into the memory of a copy
   bool same_bits_ = true;          ///< equal inputs have given equal bits so far
-  int clock_ = 0;                  ///< launches on whose time two clocks disagree
   int next_check_ = 1;             ///< launch that is compared with the reference, if not same_bits_
   std::optional<uint64_t> known_;  ///< digest of the outputs with the verified values
-  std::vector<double> fresh_us_, known_us_;  ///< launches with new values, and others
+  std::vector<double> timer_us_, outer_us_;  ///< launches since the clocks were compared, by either
+  std::vector<double> fresh_us_, known_us_;  ///< launches with new values, and others, by the slower clock
   WatchSummary summary_;
 };
 
