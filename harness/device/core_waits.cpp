@@ -10,6 +10,9 @@
 #include <system_error>
 
 namespace attnbench {
+namespace {
+
+/// The wait of the thread of an open schedstat since it began, in seconds; nullopt if the system does not count it.
 std::optional<double> core_wait_of(int file) {
   std::array<char, 128> text{};
   if (pread(file, text.data(), text.size() - 1, 0) <= 0) return std::nullopt;
@@ -20,6 +23,8 @@ std::optional<double> core_wait_of(int file) {
   if (end == second) return std::nullopt;
   return 1e-9 * static_cast<double>(ns);
 }
+
+}  // namespace
 
 CoreWaits::CoreWaits() {
   std::error_code ignored;

@@ -6,9 +6,6 @@
 
 namespace attnbench {
 
-/// The wait of the thread of an open schedstat since it began, in seconds; nullopt if the system does not count it.
-std::optional<double> core_wait_of(int schedstat);
-
 /// Watches the threads that exist when it is made. Linux counts their waits: the second number of
 /// /proc/self/task/*/schedstat, in ns. A virtual machine's own waits for its host are not among them.
 class CoreWaits {

@@ -10,10 +10,17 @@ namespace attnbench {
 
 /// What was seen of the calls of one timed launch.
 struct HostedTimes {
-  double us = 0;  ///< of the launch, by the clock of the kernel's process
+  double us = 0;        ///< of the launch, by the clock of the kernel's process
   double outer_us = 0;  ///< by a clock that the kernel cannot reach, with the way there and back
   double cores_us = 0, handover_us = 0;  ///< probes just before the launch, as in Sample
   std::optional<double> waited_s;        ///< longest wait of a thread for a core during the launch
+};
+
+/// What was seen from outside of launches that followed each other.
+struct Go {
+  double us = 0;       ///< to the end of the last one
+  double held_us = 0;  ///< until the process was stopped
+  double cpu_us = 0;   ///< of the process and its descendants, until then
 };
 
 class KernelHost {
@@ -27,8 +34,8 @@ class KernelHost {
   virtual void begin(int threads) = 0;
   /// After it. The process is stopped.
   virtual HostedTimes end() = 0;
-  /// Time by the second clock, in us, of all launches that `launches` asks for: they follow each other without a stop.
-  virtual double time_go(const std::function<void()>& launches) = 0;
+  /// Runs all launches that `launches` asks for without a stop between them.
+  virtual Go time_go(const std::function<void()>& launches) = 0;
 };
 
 }  // namespace attnbench

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -45,6 +46,20 @@ Runner* g_runner = nullptr;
 
 double now_us() {
   return 1e-3 * static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+/// CPU time of a process and its descendants, in us.
+double cpu_us_of(pid_t pid) {
+  clockid_t clock{};
+  timespec t{};
+  if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
+  double us = 1e6 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_nsec);
+  std::error_code ec;
+  for (const auto& task : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ec)) {
+    std::ifstream children(task.path() / "children");
+    for (pid_t child = 0; children >> child;) us += cpu_us_of(child);
+  }
+  return us;
 }
 
 /// Bytes of outputs that a launch may return.
@@ -98,16 +113,18 @@ KernelFunctions hosted(std::size_t at, std::index_sequence<I...>) {
   return all[at];
 }
 
-/// Environment of a runner: its own folder for temporary files, caches of compilers that it may write to, and the
-/// policy of waiting threads that the user has; the judge's threads sleep.
-std::vector<std::string> environment(const std::string& scratch) {
+/// Environment of a runner: its own folder for temporary files, caches of compilers that it may write to, the threads of
+/// a launch, and the policy of waiting threads that the user has; the judge's threads sleep.
+std::vector<std::string> environment(const std::string& scratch, int threads) {
   std::vector<std::string> env;
   const char* policy = std::getenv(kUsersWaitPolicy);
   for (char** e = environ; *e != nullptr; ++e) {
     const std::string_view word(*e);
-    if (!word.starts_with("TMPDIR=") && !(policy != nullptr && word.starts_with("OMP_WAIT_POLICY=")))
+    if (!word.starts_with("TMPDIR=") && !(policy != nullptr && word.starts_with("OMP_WAIT_POLICY=")) &&
+        !(threads > 0 && word.starts_with("OMP_NUM_THREADS=")))
       env.emplace_back(word);
   }
+  if (threads > 0) env.push_back(fmt::format("OMP_NUM_THREADS={}", threads));
   if (policy != nullptr && *policy != '\0') env.push_back(fmt::format("OMP_WAIT_POLICY={}", policy));
   env.push_back("TMPDIR=" + scratch);
   const char* home = std::getenv("HOME");
@@ -152,7 +169,8 @@ std::string runner_scratch(pid_t judge) {
   return fmt::format("{}/attnbench-{}", folder.string(), judge);
 }
 
-Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes) : memory_(memory_bytes) {
+Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes, int threads)
+    : memory_(memory_bytes) {
   scratch_ = runner_scratch(getpid());
   mkdir(scratch_.c_str(), 0700);  // without it the kernel has no temporary files
   int ends[2];
@@ -160,7 +178,7 @@ Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes) : mem
     throw Error(fmt::format("cannot make a socket: {}", std::strerror(errno)), kExitFailure);
   socket_ = ends[0];
   prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // what a kernel leaves behind becomes a child of this process
-  std::vector<std::string> words = argv, env = environment(scratch_);
+  std::vector<std::string> words = argv, env = environment(scratch_, threads);
   const bool sealed = memory_.inputs.seal();
   const pid_t parent = getpid();
   pid_ = fork();
@@ -308,14 +326,16 @@ Runner::Reply Runner::calls(std::span<const Request> requests) {
   return reply;
 }
 
-double Runner::time_go(const std::function<void()>& launches) {
+Go Runner::time_go(const std::function<void()>& launches) {
   go_.emplace();
   launches();
   const std::vector<Request> requests = *std::exchange(go_, std::nullopt);
   times_ = {};
+  const double cpu = cpu_us_of(pid_), begin = now_us();
   const Reply reply = calls(requests);
+  const double held = now_us() - begin;
   if (reply.status != KernelStatus::kOk) throw KernelError(reply.message.text);
-  return times_.outer_us;
+  return {times_.outer_us, held, cpu_us_of(pid_) - cpu};
 }
 
 void Runner::begin(int threads) {

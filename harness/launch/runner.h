@@ -41,9 +41,10 @@ void end_children_but(const std::set<pid_t>& kept);
 /// The judge's handle of a runner. There is one in a process.
 class Runner final : public KernelHost {
  public:
-  /// Starts the program `argv` and waits until it has described its kernels. Throws Error if the system refuses. If
+  /// Starts the program `argv`, whose OpenMP gets `threads` (0: the user's number), and waits until it has described its
+  /// kernels. Throws Error if the system refuses. If
   /// the runner ends, now or in a call, this process ends as it did: the supervisor reports it.
-  Runner(const std::vector<std::string>& argv, int64_t memory_bytes);
+  Runner(const std::vector<std::string>& argv, int64_t memory_bytes, int threads);
   ~Runner() override;
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -64,7 +65,7 @@ class Runner final : public KernelHost {
   double last_us() const override { return last_us_; }
   void begin(int threads) override;
   HostedTimes end() override { return times_; }
-  double time_go(const std::function<void()>& launches) override;
+  Go time_go(const std::function<void()>& launches) override;
 
   struct Request;
   struct Reply;

@@ -34,6 +34,8 @@ constexpr double kClockUs = 20, kOuterClockUs = 300;
 /// launched again.
 constexpr double kGoUs = 1500, kGoReadingUs = 150;
 constexpr int kMostInAGo = 10, kGoes = 6;
+/// CPU time of each thread in such launches, as a share of their time.
+constexpr double kMostCpu = 1.2;
 
 /// Share of the free memory that a second copy of the tensors may take.
 constexpr double kShareOfMemory = 0.8;
@@ -248,12 +250,22 @@ std::optional<WrongLaunch> TimedLaunches::doubt() {
   const double room = kShareOfMemory * static_cast<double>(device_.free_memory());
   if (together * cost_of(*work_.item).device_bytes > room) together = 1;
   std::optional<WrongLaunch> out;
-  for (int i = 0; i < kGoes && (i == 0 || out); ++i)
-    out = compared(us_in_a_go(static_cast<std::size_t>(together)), kGoReadingUs / together);
+  for (int i = 0; i < kGoes && (i == 0 || out); ++i) {
+    const Go go = time_go(static_cast<std::size_t>(together));
+    out = compared(go.us / together, kGoReadingUs / together);
+    const int threads = device_.info().threads;
+    if (!out && go.cpu_us > kMostCpu * threads * go.held_us)
+      out = WrongLaunch(
+          fmt::format(
+              "{} launches took {:.1f} us with {} thread{}, but {:.1f} us of processors: it computes with "
+              "more threads than it is given",
+              together, go.held_us, threads, threads == 1 ? "" : "s", go.cpu_us),
+          {detector::kClock});
+  }
   return out;
 }
 
-double TimedLaunches::us_in_a_go(std::size_t launches) {
+Go TimedLaunches::time_go(std::size_t launches) {
   const CaseParams& p = work_.item->params;
   const std::size_t before = copies_.size();
   while (copies_.size() < launches) {
@@ -271,7 +283,7 @@ double TimedLaunches::us_in_a_go(std::size_t launches) {
     copy.workload().poison_outputs();
     copy.ready = false;
   }
-  const double us = device_.kernel_host()->time_go([&] {
+  const Go go = device_.kernel_host()->time_go([&] {
     for (std::size_t i = first; i < first + launches; ++i) copies_[i].launch();
   });
   Copy& any = copies_[first + order_() % launches];
@@ -281,7 +293,7 @@ double TimedLaunches::us_in_a_go(std::size_t launches) {
     copies_.pop_back();
     made_.pop_back();
   }
-  return us / static_cast<double>(launches);
+  return go;
 }
 
 void TimedLaunches::judge(Copy& copy, const Sample& sample) {

@@ -44,7 +44,7 @@ class TimedLaunches {
   void rest();
   int warmups() const;
   /// Of the launches since the last call: whether those with new values took longer than the others, because the kernel
-  /// keeps results, or a second clock disagrees. Launches more if there were few. A busy machine can be the cause.
+  /// keeps results, or its clock is wrong, or it computes with more threads. Launches more if there were few. A busy machine can be the cause.
   std::optional<WrongLaunch> doubt();
   /// At the end: what the launches must have left alone, and what those that were not watched computed.
   /// `counted`: there were launches after rest(). Throws WrongLaunch.
@@ -78,8 +78,8 @@ class TimedLaunches {
   Sample timed(Copy& copy, int one_in);
   /// Times one launch, on all its devices.
   Sample time(Copy& copy, const LaunchWatch* watch);
-  /// Time of one of `launches` launches with new values that follow each other, by the second clock. Throws WrongLaunch.
-  double us_in_a_go(std::size_t launches);
+  /// `launches` launches with new values that follow each other. Throws WrongLaunch.
+  Go time_go(std::size_t launches);
   void judge(Copy& copy, const Sample& sample);
   void judge_first(Copy& copy, uint64_t digest);
   /// Compares the outputs with the reference. Throws WrongLaunch.

@@ -95,7 +95,7 @@ class Server {
       if (command_.empty()) {
         device_ = open_device(m.at("device").get<std::string>(), threads);
       } else {
-        runner_ = std::make_unique<Runner>(command_, memory_limit().bytes);
+        runner_ = std::make_unique<Runner>(command_, memory_limit().bytes, threads);
         options_.table = runner_->kernels();
         options_.plugin_of = runner_->plugin_of();
         device_ = open_cpu(threads, runner_.get());

@@ -1,10 +1,13 @@
-// Hardware counters in a session: when they are read, and for which launches.
+// A session on a made-up device: when counters are read, for which launches, and what other clocks say.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
+#include <stdexcept>
 
 #include "harness/cases/cost.h"
+#include "harness/device/cpu_info.h"
+#include "harness/device/kernel_host.h"
 #include "harness/launch/launcher.h"
 #include "harness/session/session.h"
 
@@ -13,12 +16,29 @@ namespace {
 
 using ::testing::HasSubstr;
 
+/// A process of kernels that is none: launches run here and take what a test says.
+class MadeUpHost : public KernelHost {
+ public:
+  KernelMemory& memory() override { throw std::logic_error("tensors lie in this process"); }
+  double last_us() const override { return 1; }
+  void begin(int) override {}
+  HostedTimes end() override { return {}; }
+  Go time_go(const std::function<void()>& launches) override {
+    launches();
+    ++goes;
+    return go;
+  }
+  Go go{.us = 1000, .held_us = 1000, .cpu_us = 1000};  ///< of ten launches
+  int goes = 0;
+};
+
 /// The cpu device with artificial counters and a log of events: t for a timed launch, ( ) around a
 /// preparation, [ ] around a counted launch, l for a launch inside either.
 class CountingDevice : public Device {
  public:
   const DeviceInfo& info() const override { return info_; }
   LaunchContext launch_context() const override { return cpu_->launch_context(); }
+  KernelHost* kernel_host() override { return host.get(); }
   int64_t free_memory() const override { return cpu_->free_memory(); }
   void* allocate(int64_t bytes) override { return cpu_->allocate(bytes); }
   void release(void* p) noexcept override { cpu_->release(p); }
@@ -63,6 +83,7 @@ class CountingDevice : public Device {
 
   DeviceInfo& changed_info() { return info_; }
   std::string log;
+  std::unique_ptr<MadeUpHost> host;
   int launches = 0;
   std::optional<CacheMode> cache;
   CounterReading reading{4e6, 1e6, 37.5, 12.5, 0, ""};
@@ -91,6 +112,31 @@ Record run_one(Device& device, SessionOptions options, const Kernel& kernel = cp
   options.timing.ceilings = false;
   bool lost = false;
   return run_item({&c, &kernel}, device, options, lost);
+}
+
+TEST(SessionClock, TimesFitLaunchesThatFollowEachOther) {
+  CountingDevice device;  // 100 us by the timer
+  device.host = std::make_unique<MadeUpHost>();
+  EXPECT_EQ(run_one(device, {}).status, Status::kPass);
+  EXPECT_EQ(device.host->goes, 1);
+  device.host->go.us = 1300;
+  const Record r = run_one(device, {});
+  EXPECT_EQ(r.status, Status::kFail);
+  EXPECT_THAT(r.reason,
+              HasSubstr("100.0 us by the timer, but 130.0 us by a clock that a kernel cannot change"));
+  EXPECT_FALSE(r.time);
+  EXPECT_GT(device.host->goes, 10) << "a busy machine is no reason to accuse a kernel";
+}
+
+TEST(SessionClock, ProcessorsComputeNoLongerThanTheThreadsThatAreGiven) {
+  CountingDevice device;
+  device.host = std::make_unique<MadeUpHost>();
+  device.host->go.cpu_us = 1900;
+  EXPECT_THAT(run_one(device, {}).reason,
+              HasSubstr("10 launches took 1000.0 us with 1 thread, but 1900.0 us of processors"));
+  device.changed_info().threads = 2;
+  if (cpu_threads() < 2) GTEST_SKIP() << "more threads than cores are not counted";
+  EXPECT_EQ(run_one(device, {}).status, Status::kPass);
 }
 
 TEST(SessionCounters, OnlyWhereAskedFor) {
