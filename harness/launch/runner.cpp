@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -35,6 +36,8 @@ namespace attnbench {
 namespace {
 
 constexpr std::size_t kMostHosted = 512;  ///< kernels of a runner
+
+constexpr std::string_view kScratch = "attnbench-";  ///< and the judge's process id
 
 constexpr std::string_view kForgedAnswer =
     "the kernel's process sent what is no answer: a kernel wrote to its socket";
@@ -143,6 +146,32 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
+std::filesystem::path temporary() {
+  std::error_code ec;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(ec);
+  return ec ? "/tmp" : folder;
+}
+
+/// A descriptor that holds the lock of a folder of temporary files; -1: another process has it.
+int lock_scratch(const std::filesystem::path& folder) {
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (file < 0 || flock(file, LOCK_EX | LOCK_NB) == 0) return file;
+  close(file);
+  return -1;
+}
+
+/// Removes the folders of judges that ended together with their supervisor.
+void remove_left_scratch() {
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(temporary(), ec)) {
+    if (!entry.path().filename().string().starts_with(kScratch)) continue;
+    const int lock = lock_scratch(entry.path());
+    if (lock < 0) continue;
+    std::filesystem::remove_all(entry.path(), ec);
+    close(lock);
+  }
+}
+
 /// In the child between fork and exec: only calls that are safe there.
 [[noreturn]] void become_runner(pid_t parent, std::array<int, 3> files, char* const* argv, char* const* env) {
   setpgid(0, 0);
@@ -163,16 +192,15 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }  // namespace
 
 std::string runner_scratch(pid_t judge) {
-  std::error_code ec;
-  std::filesystem::path folder = std::filesystem::temp_directory_path(ec);
-  if (ec) folder = "/tmp";
-  return fmt::format("{}/attnbench-{}", folder.string(), judge);
+  return (temporary() / fmt::format("{}{}", kScratch, judge)).string();
 }
 
 Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes, int threads)
     : memory_(memory_bytes) {
   scratch_ = runner_scratch(getpid());
+  remove_left_scratch();
   mkdir(scratch_.c_str(), 0700);  // without it the kernel has no temporary files
+  scratch_lock_ = lock_scratch(scratch_);
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw Error(fmt::format("cannot make a socket: {}", std::strerror(errno)), kExitFailure);
@@ -225,6 +253,7 @@ Runner::~Runner() {
   g_runner = nullptr;
   std::error_code ec;
   std::filesystem::remove_all(scratch_, ec);
+  close(scratch_lock_);
 }
 
 void Runner::end_as_it_did(int status) const {

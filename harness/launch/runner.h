@@ -86,6 +86,7 @@ class Runner final : public KernelHost {
   int socket_ = -1;
   bool runs_ = false;
   std::string scratch_, confinement_;
+  int scratch_lock_ = -1;  ///< for as long as this process lives
   std::vector<const Kernel*> kernels_;
   std::map<const Kernel*, std::string> plugin_of_;
   double last_us_ = 0;

@@ -231,13 +231,13 @@ std::optional<WrongLaunch> TimedLaunches::doubt() {
           {detector::kKeptResults});
   }
   const double us = middle(timer);
-  const auto compared = [&](double by_clock, double tolerance) {
+  const auto compared = [&](double by_clock, double tolerance, const char* of = "") {
     return us >= kClockFactor * by_clock - tolerance
                ? std::nullopt
                : std::optional(
-                     WrongLaunch(fmt::format("{} launches: {:.1f} us by the timer, but {:.1f} us by a "
-                                             "clock that a kernel cannot change",
-                                             timer.size(), us, by_clock),
+                     WrongLaunch(fmt::format("{} launches: {:.1f} us by the timer, but {:.1f} us{} by "
+                                             "a clock that a kernel cannot change",
+                                             timer.size(), us, by_clock, of),
                                  {detector::kClock}));
   };
   if (device_.kernel_host() == nullptr) return compared(middle(outer), kClockUs);
@@ -252,7 +252,7 @@ std::optional<WrongLaunch> TimedLaunches::doubt() {
   std::optional<WrongLaunch> out;
   for (int i = 0; i < kGoes && (i == 0 || out); ++i) {
     const Go go = time_go(static_cast<std::size_t>(together));
-    out = compared(go.us / together, kGoReadingUs / together);
+    out = compared(go.us / together, kGoReadingUs / together, renews() ? " with new values" : "");
     const int threads = device_.info().threads;
     if (!out && go.cpu_us > kMostCpu * threads * go.held_us)
       out = WrongLaunch(
