@@ -70,6 +70,7 @@ struct Outcome {
   std::string by;      ///< detectors, "error", "timeout", "coverage 1 of 3"
   std::string reason;  ///< of the first case that is no pass
   std::size_t passed = 0, cases = 0;
+  std::size_t marked = 0;            ///< passed with a time that is marked as unreliable, which wins nothing
   std::map<std::string, double> us;  ///< median by case
   double share = 0;                  ///< of the plain kernel's time, geometric mean; 0: unknown
 };
@@ -174,6 +175,7 @@ void add_result(const Record& r, Outcome& o, std::vector<std::string>& detectors
   if (r.status == Status::kPass && r.median_us()) {
     ++o.passed;
     o.us[r.item.id] = r.time->median_us;
+    o.marked += r.time->busy() ? 1 : 0;
     return;
   }
   if (r.status == Status::kSkip) ++skipped;
@@ -252,7 +254,8 @@ Outcome confirmed(const CheatOptions& o, const PlugIn& plain, const PlugIn& chea
     compare_with(plain_again, outcome);
     if (child_stopped()) break;
   }
-  if (outcome.verdict == Outcome::Verdict::kPassed && outcome.share > kGainedNothing)
+  if (outcome.verdict == Outcome::Verdict::kPassed &&
+      (outcome.share > kGainedNothing || outcome.marked == outcome.passed))
     outcome.verdict = Outcome::Verdict::kNoGain;
   return outcome;
 }
@@ -272,7 +275,9 @@ std::string sentence(const PlugIn& p, const Outcome& o) {
   std::string text = one_line(o.reason);
   if (text.size() > kSentence) text = text.substr(0, text.find_last_of(' ', kSentence)) + " ...";
   if (o.verdict != Outcome::Verdict::kCaught && o.share > 0) {
-    text = fmt::format("{:.2f} of the time of {}", o.share, kPlain[p.family()]);
+    text =
+        fmt::format("{:.2f} of the time of {}{}", o.share, kPlain[p.family()],
+                    o.marked > 0 && o.marked == o.passed ? ", marked: other processes took the cores" : "");
   }
   return text;
 }
@@ -288,6 +293,7 @@ void write_report(const CheatOptions& o, const Judged& all) {
                     {"verdict", verdict_text(p, outcome)},
                     {"reason", outcome.reason},
                     {"passed", outcome.passed},
+                    {"marked", outcome.marked},
                     {"cases", outcome.cases},
                     {"share_of_plain", outcome.share}});
   }

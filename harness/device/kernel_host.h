@@ -36,6 +36,8 @@ class KernelHost {
   virtual HostedTimes end() = 0;
   /// Runs all launches that `launches` asks for without a stop between them.
   virtual Go time_go(const std::function<void()>& launches) = 0;
+  /// Looks for a while, in which the process is stopped, whether others want the cores that `threads` threads need.
+  virtual bool disturbed(int threads) const = 0;
 };
 
 }  // namespace attnbench

@@ -26,6 +26,7 @@
 #include <thread>
 #include <utility>
 
+#include "harness/device/cpu_info.h"
 #include "harness/error.h"
 #include "harness/launch/description.h"
 #include "harness/launch/guarded_call.h"
@@ -365,6 +366,12 @@ Go Runner::time_go(const std::function<void()>& launches) {
   const double held = now_us() - begin;
   if (reply.status != KernelStatus::kOk) throw KernelError(reply.message.text);
   return {times_.outer_us, held, cpu_us_of(pid_) - cpu};
+}
+
+bool Runner::disturbed(int threads) const {
+  constexpr double kLookS = 0.1, kFreeCores = 0.5;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return cpu_busy_threads(kLookS) + std::min(threads, cores) > cores + kFreeCores;
 }
 
 void Runner::begin(int threads) {

@@ -66,6 +66,7 @@ class Runner final : public KernelHost {
   void begin(int threads) override;
   HostedTimes end() override { return times_; }
   Go time_go(const std::function<void()>& launches) override;
+  bool disturbed(int threads) const override;
 
   struct Request;
   struct Reply;

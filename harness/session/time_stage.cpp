@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "harness/cases/cost.h"
+#include "harness/device/kernel_host.h"
 #include "harness/gigabytes.h"
 #include "harness/judge/sample.h"
 #include "harness/launch/link_times.h"
@@ -102,7 +103,9 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
           device, record_name(record), [&] { return launches.sample(); }, launches.warmups(), options.timing);
       doubt = launches.doubt();
     }
-    if (doubt) throw *doubt;
+    KernelHost* host = device.kernel_host();
+    if (doubt && (host == nullptr || !host->disturbed(device.info().threads))) throw *doubt;
+    if (doubt) time->disturbed = static_cast<int>(time->samples_us.size());
     record.time = std::move(time);
     record.time->copies = static_cast<int>(launches.size());
     const Launcher& launcher = *bound.launcher;
