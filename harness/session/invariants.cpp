@@ -46,12 +46,6 @@ struct Variant {
   LayoutVariant layout;
 };
 
-/// Tensors of the case's own launch end where a page does.
-LayoutVariant at_page_begin(LayoutVariant layout) {
-  layout.at_page_begin = true;
-  return layout;
-}
-
 class Invariants {
  public:
   Invariants(const WorkItem& work, Device& device, Launcher& launcher, Workload& workload,
@@ -111,14 +105,15 @@ class Invariants {
   }
 
   /// Launches a variant. If the kernel or the device cannot, adds a line to the verdict and returns nullopt.
-  std::optional<HostOutputs> launch(const char* name, const Variant& v, float d_out_factor = 1) {
+  std::optional<HostOutputs> launch(const char* name, Variant v, float d_out_factor = 1) {
+    v.layout.at_page_begin = true;
     if (auto why = refusal(kernel_, options_.table, device_, v.item, v.layout.padded_strides)) {
       add(name, Outcome::kSkipped, why->text);
       return std::nullopt;
     }
     options_.begins(name);
     try {
-      Workload workload(device_, v.item, layout_for(kernel_, at_page_begin(v.layout)));
+      Workload workload(device_, v.item, layout_for(kernel_, v.layout));
       if (d_out_factor != 1) workload.scale_input("d_out", p_.dtype, d_out_factor);
       Launcher launcher(kernel_, options_.table, device_, workload, &launcher_);
       workload.reset_outputs();
@@ -232,8 +227,8 @@ class Invariants {
     options_.begins("strides");
     try {
       LayoutVariant layout;
-      layout.padded_strides = true;
-      Workload workload(device_, base_, layout_for(kernel_, at_page_begin(layout)));
+      layout.padded_strides = layout.at_page_begin = true;
+      Workload workload(device_, base_, layout_for(kernel_, layout));
       Launcher launcher(kernel_, options_.table, device_, workload, &launcher_);
       workload.reset_outputs();
       launcher.launch();

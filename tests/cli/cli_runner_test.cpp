@@ -28,16 +28,32 @@ struct Ran {
 };
 
 /// Runs the plug-in (tests/plugins/ends.cpp), which does `how`, on a case that it acts on and on one that it does not.
-Ran run_while(const Scratch& scratch, const std::string& how) {
+Ran run_while(const Scratch& scratch, const std::string& how, const std::vector<std::string>& more = {}) {
   setenv("ATTNBENCH_TEST_END", how.c_str(), 1);
   setenv("ATTNBENCH_TEST_PID", "/dev/shm/attnbench_runner_test", 1);
   const std::string plugin = std::string(ATTNBENCH_PLUGIN_DIR) + "/ends.so";
   Ran ran;
-  ran.outcome = run_attnbench(scratch, {"run", "--device", "cpu", "--plugin", plugin, "--kernel", "example",
-                                        "--no-time", "-q", "--check", "sampled,invariants", "--out", "out",
-                                        "--case", "{batch: q5s300, heads: 2, head_dim: 24}", "--case",
-                                        "{batch: q5s300, heads: 2, head_dim: 16}"});
+  std::vector<std::string> args = {"run",
+                                   "--device",
+                                   "cpu",
+                                   "--plugin",
+                                   plugin,
+                                   "--kernel",
+                                   "example",
+                                   "--no-time",
+                                   "-q",
+                                   "--check",
+                                   "sampled,invariants",
+                                   "--out",
+                                   "out",
+                                   "--case",
+                                   "{batch: q5s300, heads: 2, head_dim: 24}",
+                                   "--case",
+                                   "{batch: q5s300, heads: 2, head_dim: 16}"};
+  args.insert(args.end(), more.begin(), more.end());
+  ran.outcome = run_attnbench(scratch, args);
   unsetenv("ATTNBENCH_TEST_END");
+  if (ran.outcome.exit_code == 5) return ran;  // one process, which has ended
   ran.records = read_records(scratch.dir() / "out");
   ran.context = read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"];
   return ran;
@@ -77,6 +93,15 @@ TEST(CliRunner, MemoryBesideATensorIsNotThere) {
   expect_fault(
       "before",
       "the kernel (read|touched) 1 byte before the start of k in launch of example, during invariant .*");
+}
+
+TEST(CliRunner, InOneProcessADebuggerStopsThere) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer tells, in its own words";
+  const Scratch scratch;
+  const Outcome o = run_while(scratch, "launch past", {"--in-process"}).outcome;
+  EXPECT_EQ(o.exit_code, 5);
+  EXPECT_THAT(o.err, HasSubstr("signal 11 (Segmentation fault) in launch of example, case attention"));
+  EXPECT_EQ(run_while(scratch, "launch no", {"--in-process"}).outcome.exit_code, 0);
 }
 
 TEST(CliRunner, ItWritesNoFilesOfTheUser) {

@@ -136,9 +136,9 @@ void maybe_reach_out(const char* call, const AttentionParams& p) {
   if (text.substr(0, text.find(' ')) != call) return;
   const char* k = static_cast<const char*>(p.k);
   volatile char dropped = 0;
-  if (way == "past") dropped = k[p.cu_seqlens_k[p.batch] * p.k_stride_token * 2];
+  if (way == "past" && p.cu_seqlens_k != nullptr) dropped = k[p.cu_seqlens_k[p.batch] * p.k_stride_token * 2];
   if (way == "before") dropped = k[-1];
-  if (way == "lengths") dropped = static_cast<char>(p.cu_seqlens_k[p.batch + 1]);
+  if (way == "lengths" && p.cu_seqlens_k != nullptr) dropped = static_cast<char>(p.cu_seqlens_k[p.batch + 1]);
   if (way == "beyond") static_cast<volatile char*>(p.out)[p.total_q * p.out_stride_token * 2] = dropped;
   if (way == "store") *static_cast<volatile char*>(const_cast<void*>(p.q)) = 1;
   if (way == "write") std::fputs(std::ofstream("written_by_a_kernel") << 1 ? "wrote\n" : "refused\n", stderr);
