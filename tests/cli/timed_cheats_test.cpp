@@ -92,7 +92,7 @@ TEST_F(TimedCheats, LowerPrecisionDamagedInputsAndSkippedCasesAreCaught) {
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   const auto all = entries(scratch);
   EXPECT_THAT(all.at("claims_precision").at("verdict"), StartsWith("max_z"));
-  EXPECT_EQ(all.at("stores_in_inputs").at("verdict"), "input_digest");
+  EXPECT_EQ(all.at("stores_in_inputs").at("verdict"), "guard");
   EXPECT_EQ(all.at("shrinks_support").at("verdict"), "coverage 1 of 3");
   EXPECT_EQ(all.at("exits_in_launch").at("verdict"), "error");
 }
