@@ -96,6 +96,7 @@ Executor::Executor(const RunOptions& o, const Program& program, const SessionOpt
   if (o.in_process) {
     tell_hangs(kHangSeconds);
     device_ = open_chosen_device(o.device, o.threads, o.quiet);
+    if (device_->info().kind == DeviceKind::kCpu) device_ = open_cpu_protected(o.threads);
     info_ = device_->info();
     info_.trust = "in_process";
     has_ceilings_ = known.has_value();

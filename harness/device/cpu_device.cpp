@@ -52,9 +52,8 @@ class CpuDevice final : public Device {
   }
   KernelHost* kernel_host() override { return host_; }
   int64_t free_memory() const override {
-    const int64_t kept =
-        host_ != nullptr ? host_->memory().inputs.kept() + host_->memory().outputs.kept() : 0;
-    return memory_limit().free + kept;
+    const KernelMemory* memory = kernel_memory();
+    return memory_limit().free + (memory != nullptr ? memory->inputs.kept() + memory->outputs.kept() : 0);
   }
 
   void* allocate(int64_t bytes) override {
@@ -65,15 +64,22 @@ class CpuDevice final : public Device {
     void* p = std::aligned_alloc(alignment, size);
     return checked(p, bytes);
   }
-  void* allocate_for(Access access, int64_t bytes, const std::string& name) override {
-    if (host_ == nullptr || access == Access::kNone) return allocate(bytes);
+  void* allocate_for(Access access, int64_t bytes, const std::string& name, const SeenPart& seen) override {
+    KernelMemory* memory = kernel_memory();
+    if (memory == nullptr || access == Access::kNone) return allocate(bytes);
     check_request(bytes);
-    return checked(host_->memory().of(access).allocate(bytes, name), bytes);
+    return checked(memory->of(access).allocate(bytes, name, seen), bytes);
   }
   void release(void* p) noexcept override {
-    const bool shared =
-        host_ != nullptr && (host_->memory().inputs.release(p) || host_->memory().outputs.release(p));
+    KernelMemory* memory = kernel_memory();
+    const bool shared = memory != nullptr && (memory->inputs.release(p) || memory->outputs.release(p));
     if (!shared) std::free(p);
+  }
+  void own_memory() { own_ = std::make_unique<KernelMemory>(info_.memory_bytes); }
+  void protect(bool on) override {
+    if (own_ == nullptr) return;
+    own_->inputs.protect(on, Access::kReads);
+    own_->outputs.protect(on, Access::kWrites);
   }
   void upload(void* dst, const void* src, int64_t bytes) override { copy(dst, src, bytes); }
   void download(void* dst, const void* src, int64_t bytes) override { copy(dst, src, bytes); }
@@ -171,6 +177,8 @@ class CpuDevice final : public Device {
   void range_pop() override {}
 
  private:
+  KernelMemory* kernel_memory() const { return host_ != nullptr ? &host_->memory() : own_.get(); }
+
   /// Linux grants more memory than it has and kills the process at the first touch, so large requests are checked.
   void check_request(int64_t bytes) const {
     if (bytes < 0) throw DeviceError(fmt::format("cpu: allocation of {} bytes", bytes), false);
@@ -274,6 +282,7 @@ class CpuDevice final : public Device {
   int remeasured_ = 0;  ///< times
   bool measured_ = false;
   KernelHost* host_;
+  std::unique_ptr<KernelMemory> own_;  ///< of kernels in this process, if it is protected
   std::vector<std::unique_ptr<CpuDevice>> peers_;
   std::vector<std::unique_ptr<CpuRankStream>> streams_;
   RankTeam ranks_;
@@ -283,6 +292,12 @@ class CpuDevice final : public Device {
 
 std::unique_ptr<Device> open_cpu(int num_threads, KernelHost* host) {
   return std::make_unique<CpuDevice>(num_threads, host);
+}
+
+std::unique_ptr<Device> open_cpu_protected(int num_threads) {
+  auto device = std::make_unique<CpuDevice>(num_threads);
+  device->own_memory();
+  return device;
 }
 
 std::unique_ptr<Device> open_cpu_ranks(int num_threads, int ranks, const std::string& nccl_library) {

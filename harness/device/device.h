@@ -88,11 +88,14 @@ class Device {
 
   virtual void* allocate(int64_t bytes) = 0;  ///< 256-byte aligned or better; throws OutOfMemory
   /// Memory that a kernel may see. A kernel in a process of its own can do no more to it than `access` says.
-  virtual void* allocate_for(Access access, int64_t bytes, const std::string& name) {
+  virtual void* allocate_for(Access access, int64_t bytes, const std::string& name, const SeenPart& seen) {
     static_cast<void>(access);
     static_cast<void>(name);
+    static_cast<void>(seen);
     return allocate(bytes);
   }
+  /// A kernel in this process can touch no more, either, while `on` (open_cpu_protected).
+  virtual void protect(bool on) { static_cast<void>(on); }
   virtual void release(void* p) noexcept = 0;
   virtual void upload(void* dst, const void* src, int64_t bytes) = 0;
   virtual void download(void* dst, const void* src, int64_t bytes) = 0;
@@ -172,5 +175,7 @@ DeviceProbe probe_cuda();
 std::unique_ptr<Device> open_cuda(int ordinal);
 /// `host`: where kernels run; null: in this process. It must outlive the device.
 std::unique_ptr<Device> open_cpu(int num_threads, KernelHost* host = nullptr);
+/// Kernels run in this process, and can touch only what they may see while Device::protect is on.
+std::unique_ptr<Device> open_cpu_protected(int num_threads);
 
 }  // namespace attnbench

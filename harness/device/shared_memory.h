@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace attnbench {
 
@@ -13,6 +15,16 @@ enum class Access {
   kNone,   ///< it does not see it
   kReads,  ///< a write ends its process
   kWrites,
+};
+
+/// The part of a block that a kernel may touch. It ends, or begins, where a page does, so that the next byte, or the one
+/// before, is not there for the kernel.
+struct SeenPart {
+  int64_t before = 0;     ///< bytes of the block before it
+  int64_t behind = 0;     ///< and behind it
+  int64_t row_bytes = 0;  ///< for messages; 0: it has no rows
+  int64_t alignment = 1;  ///< of its first byte, where it ends with a page
+  bool at_page_begin = false;
 };
 
 /// A file in memory, and the blocks that are allocated in it. Pages exist once they are touched.
@@ -28,22 +40,39 @@ class SharedMemory {
   /// From now on nobody can map it for writing, or write to its file. Returns false if the system has no such seal.
   bool seal();
 
-  /// Aligned to 256 bytes; large blocks to pages. `name`: for errors. Null: it is full.
-  void* allocate(int64_t bytes, const std::string& name);
+  /// Blocks have pages of their own. `name`: for errors. Null: it is full.
+  void* allocate(int64_t bytes, const std::string& name, const SeenPart& seen = {});
   /// Gives the pages of a large block back to the system; if it is sealed, when no block is left. Returns false if the
   /// block is not of this memory.
   bool release(void* p) noexcept;
 
   int64_t kept() const { return kept_; }  ///< bytes of free blocks that have pages
-  /// The name of the block that has this address, or lies before it; empty if it is not of this memory.
-  std::string name_at(const void* p) const;
+  /// Where an address lies: in the part of a block that a kernel sees, or outside of the nearest one.
+  struct Place {
+    std::string
+        words;  ///< "row 3 of q", "byte 8 of row 300 of k (it has 300 rows)"; empty: it is not of this memory
+    bool inside;
+  };
+  Place place_of(const void* p) const;
+
+  /// Pages that a kernel sees from now on, or not any more.
+  struct Change {
+    int64_t begin, bytes;  ///< in the file
+    bool seen;
+  };
+  /// What has changed since the last call.
+  std::vector<Change> take_changes() { return std::exchange(changes_, {}); }
+  /// In this process: no pages but those that a kernel sees can be touched, while `on`.
+  void protect(bool on, Access access) const;
 
   int file() const { return file_; }
   void* base() const { return base_; }
   int64_t size() const { return size_; }
 
-  /// In another process: maps the file at `base`. Returns false if that is not possible.
+  /// In another process: maps the file at `base`; no page can be touched. Returns false if that is not possible.
   static bool map(int file, void* base, int64_t size, Access access);
+  /// Lets this process touch some pages of a mapping, or not.
+  static void apply(const Change& change, void* base, Access access);
 
  private:
   int file_ = -1;
@@ -53,8 +82,11 @@ class SharedMemory {
   struct Block {
     int64_t bytes;
     std::string name;
+    int64_t at, seen, row_bytes;  ///< of the part that a kernel sees: begin in the file, bytes
   };
-  std::map<int64_t, Block> used_;
+  std::map<int64_t, Block> used_;  ///< by their first page
+  static Change seen_pages(const Block& block);
+  std::vector<Change> changes_;
   int64_t kept_ = 0;
 };
 

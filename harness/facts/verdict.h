@@ -46,7 +46,8 @@ inline constexpr const char* kDsinks = "dsinks";  ///< attention_backward
 inline constexpr const char* kCacheBits = "cache_bits";
 /// A query that kv_append returns is wrong, or a byte that is no query's changed.
 inline constexpr const char* kQueryOut = "query_out";
-inline constexpr const char* kGuard = "guard";  ///< a write outside a buffer, or to rows of no query
+inline constexpr const char* kGuard =
+    "guard";  ///< a read or write outside a buffer, or a write to rows of no query
 inline constexpr const char* kInputDigest = "input_digest";  ///< a write into an input
 inline constexpr const char* kAfterTiming = "after_timing";  ///< wrong only after the timed launches
 /// Detectors of timed launches (session/timed_launches.h): wrong outputs; outputs written before the launch

@@ -20,10 +20,12 @@ class KernelError : public Error {
   explicit KernelError(const std::string& what) : Error(what, kExitFailure) {}
 };
 
-/// A kernel that wrote to an input, which is read-only for it; what() names it.
-class WroteToInput : public KernelError {
+/// A kernel that wrote to an input, or touched memory that it must not see; what() says where.
+class MemoryFault : public KernelError {
  public:
-  using KernelError::KernelError;
+  MemoryFault(const std::string& what, bool wrote_to_input)
+      : KernelError(what), wrote_to_input(wrote_to_input) {}
+  bool wrote_to_input;
 };
 
 /// Throws KernelError if the function `step` has left something changed.

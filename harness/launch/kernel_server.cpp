@@ -64,23 +64,55 @@ void write_all(const void* data, std::size_t bytes) {
   }
 }
 
-RunnerHello::Map g_inputs;
-Runner::Reply g_written{.how = Runner::Reply::How::kWroteToInput};
+RunnerHello g_memory;
+Runner::Reply g_fault{.how = Runner::Reply::How::kFault};
 std::atomic<int> g_answers{0};  ///< that the judge still waits for
 struct sigaction g_earlier {};
 
-/// A write to an input becomes the answer to the call. The process then waits for its end.
-extern "C" void on_fault(int, siginfo_t* info, void*) {
-  const char* base = static_cast<const char*>(g_inputs.base);
+/// 1: the access that failed was a write, 0: a read; -1: the machine does not say.
+int32_t wrote([[maybe_unused]] const void* context) {
+#ifdef __x86_64__
+  constexpr int64_t kWrite = 2;  // in the error code of a page fault
+  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWrite) != 0 ? 1 : 0;
+#else
+  return -1;
+#endif
+}
+
+/// A write to an input, or an access to memory that the kernel must not see, becomes the answer to the call. The process
+/// then waits for its end.
+extern "C" void on_fault(int, siginfo_t* info, void* context) {
+  const auto holds = [info](const RunnerHello::Map& map) {
+    const char* base = static_cast<const char*>(map.base);
+    return info->si_addr >= base && info->si_addr < base + map.size;
+  };
   const bool raised = info->si_code <= 0;  // by kill() or raise(): it has no address
-  if (raised || info->si_addr < base || info->si_addr >= base + g_inputs.size) {
+  if (raised || (!holds(g_memory.inputs) && !holds(g_memory.outputs))) {
     sigaction(SIGSEGV, &g_earlier, nullptr);
     if (raised) raise(SIGSEGV);
     return;  // a fault comes again
   }
-  g_written.written = info->si_addr;
-  for (int n = g_answers.exchange(0); n > 0; --n) write_all(&g_written, sizeof g_written);
+  if (int n = g_answers.exchange(0); n > 0) {
+    g_fault.address = info->si_addr;
+    g_fault.wrote = wrote(context);
+    for (; n > 0; --n) write_all(&g_fault, sizeof g_fault);
+  }
   for (;;) pause();
+}
+
+/// Lets this process touch what the judge says, and no more.
+bool read_changes(int32_t count, const RunnerHello::Map& map, Access access) {
+  SharedMemory::Change change;
+  for (int32_t i = 0; i < count; ++i) {
+    if (!read_all_of(&change, sizeof change)) return false;
+    SharedMemory::apply(change, map.base, access);
+  }
+  return true;
+}
+
+bool read_request(Runner::Request& r) {
+  return read_all_of(&r, sizeof r) && read_changes(r.input_changes, g_memory.inputs, Access::kReads) &&
+         read_changes(r.output_changes, g_memory.outputs, Access::kWrites);
 }
 
 /// The judge's answers and this process's memory of a launch.
@@ -190,7 +222,7 @@ void confine_runner() {
     [[maybe_unused]] const auto n = write(STDERR_FILENO, kText, sizeof kText - 1);
     _exit(kExitFailure);
   }
-  g_inputs = hello.inputs;
+  g_memory = hello;
   close(kRunnerInputs);
   close(kRunnerOutputs);
   g_confinement = confine(working_folders());
@@ -229,7 +261,7 @@ int serve_kernels(KernelTable table, const std::function<std::string(const Kerne
   write_all(&bytes, sizeof bytes);
   write_all(text.data(), text.size());
   Server server(std::move(kernels));
-  for (Runner::Request r; read_all_of(&r, sizeof r);) server.answer(r);
+  for (Runner::Request r; read_request(r);) server.answer(r);
   return 0;
 }
 

@@ -175,7 +175,8 @@ void Launcher::add_step(const Kernel& kernel, const OpParams& params, Device& de
   }
   if (bytes > 0) {
     try {
-      step.workspace = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes), Access::kWrites);
+      step.workspace = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes), Access::kWrites,
+                                     {.alignment = kWorkspaceAlignment});
     } catch (const OutOfMemory& e) {
       throw NoWorkspace(e.what(), bytes);
     }
@@ -309,9 +310,28 @@ void Launcher::take_outputs() {
   }
 }
 
+namespace {
+
+/// Kernels of this process can touch only what they may see while it lives.
+class Protected {
+ public:
+  explicit Protected(Device& device) : device_(device) { device_.protect(true); }
+  ~Protected() { device_.protect(false); }
+  Protected(const Protected&) = delete;
+  Protected& operator=(const Protected&) = delete;
+
+ private:
+  Device& device_;
+};
+
+}  // namespace
+
 void Launcher::launch() {
   const StateBefore before(StateBefore::Scope::kTeam);
-  enqueue(true);
+  {
+    const Protected memory(*device_);
+    enqueue(true);
+  }
   expect_restored(before);
   if (exchange_) exchange_->wait();
   take_outputs();

@@ -21,6 +21,8 @@ class PlanRefused : public KernelError {
   using KernelError::KernelError;
 };
 
+inline constexpr int64_t kWorkspaceAlignment = 256;  ///< kernels/contract/kernel.h
+
 /// There is no memory for the workspace that a kernel wants.
 class NoWorkspace : public OutOfMemory {
  public:

@@ -34,7 +34,8 @@ LaunchAnswer offer_launch(const Kernel& kernel, Device& device, const Workload& 
     const std::size_t bytes =
         guarded(kernel, "workspace_bytes", [&] { return kernel.workspace_bytes(&params, &context); });
     if (bytes > 0) {
-      workspace = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes), Access::kWrites);
+      workspace = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes), Access::kWrites,
+                                {.alignment = kWorkspaceAlignment});
       context.workspace = workspace.data();
       context.workspace_bytes = bytes;
     }

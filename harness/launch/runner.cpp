@@ -326,11 +326,14 @@ Runner::Reply Runner::call(const Request& request) {
 }
 
 Runner::Reply Runner::calls(std::span<const Request> requests) {
+  if (faulted_) throw KernelError("the kernel's process waits for its end after a fault");
   double begin = now_us();
   if (!runs_) resume();
-  for (const Request& r : requests) send(&r, sizeof r);
+  for (const Request& r : requests) send_request(r);
   Reply reply;
+  const Request* answered = nullptr;
   for (const Request& r : requests) {
+    answered = &r;
     receive(&reply, sizeof reply);
     if (r.call == RunnerCall::kLaunch) {
       const double ended = now_us();
@@ -348,12 +351,31 @@ Runner::Reply Runner::calls(std::span<const Request> requests) {
   last_us_ = reply.us;
   reply.message.text[sizeof reply.message.text - 1] = '\0';
   reply.exception.back() = '\0';
-  if (reply.how == Reply::How::kWroteToInput) {
-    throw WroteToInput(
-        fmt::format("the kernel wrote to input {}, or beside it", memory_.inputs.name_at(reply.written)));
-  }
+  if (reply.how == Reply::How::kFault) throw_fault(reply, *answered);
   if (reply.how == Reply::How::kThrew) throw KernelError(reply.exception.data());
   return reply;
+}
+
+void Runner::send_request(Request r) {
+  const auto inputs = memory_.inputs.take_changes(), outputs = memory_.outputs.take_changes();
+  r.input_changes = static_cast<int32_t>(inputs.size());
+  r.output_changes = static_cast<int32_t>(outputs.size());
+  send(&r, sizeof r);
+  for (const auto* changes : {&inputs, &outputs})
+    send(changes->data(), changes->size() * sizeof(SharedMemory::Change));
+}
+
+void Runner::throw_fault(const Reply& reply, const Request& r) {
+  faulted_ = true;
+  const SharedMemory::Place in_inputs = memory_.inputs.place_of(reply.address);
+  const bool of_inputs = !in_inputs.words.empty();
+  const SharedMemory::Place place = of_inputs ? in_inputs : memory_.outputs.place_of(reply.address);
+  const bool to_input = of_inputs && place.inside;
+  const char* how = to_input || reply.wrote == 1 ? "wrote to" : reply.wrote == 0 ? "read" : "touched";
+  throw MemoryFault(fmt::format("the kernel {} {}{} in {} of {}", how, place.words,
+                                to_input ? " (an input)" : "", kCallNames[static_cast<std::size_t>(r.call)],
+                                kernels_.at(static_cast<std::size_t>(r.kernel))->name),
+                    to_input);
 }
 
 Go Runner::time_go(const std::function<void()>& launches) {

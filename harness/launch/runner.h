@@ -78,6 +78,8 @@ class Runner final : public KernelHost {
   Reply calls(std::span<const Request> requests);
   void resume();
   void stop();
+  void send_request(Request request);
+  [[noreturn]] void throw_fault(const Reply& reply, const Request& request);
   void send(const void* data, std::size_t bytes) const;
   void receive(void* data, std::size_t bytes);
   [[noreturn]] void end_as_it_did(int status) const;
@@ -85,7 +87,7 @@ class Runner final : public KernelHost {
   KernelMemory memory_;
   pid_t pid_ = -1;
   int socket_ = -1;
-  bool runs_ = false;
+  bool runs_ = false, faulted_ = false;
   std::string scratch_, confinement_;
   int scratch_lock_ = -1;  ///< for as long as this process lives
   std::vector<const Kernel*> kernels_;

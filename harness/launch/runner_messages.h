@@ -10,6 +10,8 @@
 namespace attnbench {
 
 enum class RunnerCall : int32_t { kWake, kSupports, kNumerics, kWorkspaceBytes, kPlan, kLaunch, kTile };
+inline constexpr const char* kCallNames[] = {"wake", "supports", "numerics", "workspace_bytes",
+                                             "plan", "launch",   "tile"};
 
 /// The first message of the judge.
 struct RunnerHello {
@@ -25,18 +27,21 @@ struct Runner::Request {
   OpParams params{};
   LaunchContext context{};  ///< `returned` says whether outputs may be returned
   bool alone = true;        ///< kLaunch: no other one follows at once, so the process's state is looked at
+  int32_t input_changes = 0,
+          output_changes = 0;  ///< SharedMemory::Change that follow: what can be touched from now on
 };
 
 /// A launch has three: at its end, when returned outputs are where they belong, when the process was looked at.
 struct Runner::Reply {
-  enum class How : int32_t { kReturned, kThrew, kWroteToInput } how = How::kReturned;
+  enum class How : int32_t { kReturned, kThrew, kFault } how = How::kReturned;
   KernelStatus status = KernelStatus::kOk;
   KernelMessage message{};            ///< of the kernel
   std::array<char, 512> exception{};  ///< kThrew: what a KernelError says
   Numerics numerics{};
   Tile tile{};
   uint64_t workspace_bytes = 0;
-  void* written = nullptr;               ///< kWroteToInput: the address
+  void* address = nullptr;               ///< kFault: in the judge's memory
+  int32_t wrote = -1;                    ///< kFault: 0 or 1; -1: the machine does not say
   double us = 0;                         ///< kPlan, kLaunch: by the runner's clock
   double cores_us = 0, handover_us = 0;  ///< kWake
   double waited_s = -1;                  ///< kLaunch; negative: the system does not count it

@@ -105,7 +105,8 @@ class Invariants {
   }
 
   /// Launches a variant. If the kernel or the device cannot, adds a line to the verdict and returns nullopt.
-  std::optional<HostOutputs> launch(const char* name, const Variant& v, float d_out_factor = 1) {
+  std::optional<HostOutputs> launch(const char* name, Variant v, float d_out_factor = 1) {
+    v.layout.at_page_begin = true;
     if (auto why = refusal(kernel_, options_.table, device_, v.item, v.layout.padded_strides)) {
       add(name, Outcome::kSkipped, why->text);
       return std::nullopt;
@@ -226,7 +227,7 @@ class Invariants {
     options_.begins("strides");
     try {
       LayoutVariant layout;
-      layout.padded_strides = true;
+      layout.padded_strides = layout.at_page_begin = true;
       Workload workload(device_, base_, layout_for(kernel_, layout));
       Launcher launcher(kernel_, options_.table, device_, workload, &launcher_);
       workload.reset_outputs();

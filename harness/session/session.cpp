@@ -114,9 +114,9 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
     });
   } catch (const OutOfMemory& e) {
     record.skip({e.what()});
-  } catch (const WroteToInput& e) {
+  } catch (const MemoryFault& e) {
     if (!record.check) record.check.emplace().method = "none";
-    record.check->fail(detector::kInputDigest, e.what());
+    record.check->fail(e.wrote_to_input ? detector::kInputDigest : detector::kGuard, e.what() + during());
     record.end(Status::kFail, record.check->reason);
   } catch (const TooLarge& e) {
     record.skip({e.what()});

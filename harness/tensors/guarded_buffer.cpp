@@ -5,12 +5,19 @@
 namespace attnbench {
 namespace {
 constexpr unsigned char kGuardByte = 0xA5;
-}
 
-GuardedBuffer::GuardedBuffer(Device& device, std::string name, int64_t bytes, Access access)
+SeenPart behind_guard(SeenPart seen) {
+  seen.before += GuardedBuffer::kGuardBytes;
+  seen.behind += GuardedBuffer::kGuardBytes;
+  return seen;
+}
+}  // namespace
+
+GuardedBuffer::GuardedBuffer(Device& device, std::string name, int64_t bytes, Access access,
+                             const SeenPart& seen)
     : device_(&device),
       name_(std::move(name)),
-      base_(device.allocate_for(access, bytes + 2 * kGuardBytes, name_)),
+      base_(device.allocate_for(access, bytes + 2 * kGuardBytes, name_, behind_guard(seen))),
       bytes_(bytes) {
   device.set_bytes(base_, kGuardByte, kGuardBytes);
   device.set_bytes(static_cast<char*>(base_) + kGuardBytes + bytes, kGuardByte, kGuardBytes);

@@ -18,8 +18,9 @@ class GuardedBuffer {
 
   GuardedBuffer() = default;
   /// Allocates `bytes` (0 is legal) and fills the guards. Throws OutOfMemory.
-  /// `access`: what kernels may do to it.
-  GuardedBuffer(Device& device, std::string name, int64_t bytes, Access access = Access::kNone);
+  /// `access`: what kernels may do to it. `seen`: the part that they see.
+  GuardedBuffer(Device& device, std::string name, int64_t bytes, Access access = Access::kNone,
+                const SeenPart& seen = {});
   ~GuardedBuffer() { reset(); }
   GuardedBuffer(GuardedBuffer&& o) noexcept { *this = std::move(o); }
   GuardedBuffer& operator=(GuardedBuffer&& o) noexcept;

@@ -12,7 +12,8 @@
 
 namespace attnbench {
 
-/// Rows of poison behind the last packed row: a kernel that reads past cu_seqlens[-1] gets NaN.
+/// Rows of poison behind the last packed row: a kernel that reads past cu_seqlens[-1] gets NaN, or a fault if it runs in
+/// a process of its own.
 inline constexpr int64_t kTailRows = 64;
 
 /// Junk in block_table entries past a sequence's last block and in entries of freed blocks. Engines leave
@@ -72,7 +73,8 @@ struct LayoutVariant {
   int32_t lead_rows = 0;        ///< unused rows before the first sequence: cu_seqlens[0] is not 0
   /// Rows of no sequence hold random numbers in place of poison (kFinitePadding).
   bool finite_padding = false;
-  int32_t rank = 0;  ///< whose part of the keys lies here, if each rank is a device of its own
+  bool at_page_begin = false;  ///< tensors begin where a page does, else they end there (SeenPart)
+  int32_t rank = 0;            ///< whose part of the keys lies here, if each rank is a device of its own
   /// attention_backward: the attention kernel that computes the inputs O and LSE.
   const Kernel* forward = nullptr;
 

@@ -5,9 +5,8 @@
 namespace attnbench {
 
 void add_lengths(Workload& w) {
-  w.add_input("cu_seqlens_q", with_stale_sequence(w.plan().cu_seqlens_q));
-  if (w.item().params.kv == KvSource::kPacked)
-    w.add_input("cu_seqlens_k", with_stale_sequence(w.plan().cu_seqlens_k));
+  w.add_cu_seqlens("cu_seqlens_q", w.plan().cu_seqlens_q);
+  if (w.item().params.kv == KvSource::kPacked) w.add_cu_seqlens("cu_seqlens_k", w.plan().cu_seqlens_k);
 }
 
 void add_score_terms(Workload& w) {

@@ -7,19 +7,6 @@
 
 namespace attnbench {
 
-/// `host` with one more entry at its end, as in a buffer that an engine makes once for its largest batch. A
-/// kernel that takes one sequence or token too many then goes wrong every time, not by luck.
-template <class T>
-std::vector<T> with_stale(std::vector<T> host, T entry) {
-  host.push_back(entry);
-  return host;
-}
-
-/// Cumulative lengths with one more entry: a sequence of one token.
-inline std::vector<int32_t> with_stale_sequence(const std::vector<int32_t>& cu_seqlens) {
-  return with_stale(cu_seqlens, cu_seqlens.back() + 1);
-}
-
 /// cu_seqlens_q, and cu_seqlens_k if keys are packed.
 void add_lengths(Workload& w);
 /// alibi_slopes and sinks, if the case has them.

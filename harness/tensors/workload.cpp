@@ -70,7 +70,7 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
   }
 }
 
-GuardedBuffer Workload::memory_for(const char* name, Role role, int64_t bytes) {
+GuardedBuffer Workload::memory_for(const char* name, Role role, int64_t bytes, SeenPart seen) {
   if (before_ != nullptr) {
     for (NamedTensor& t : before_->tensors_) {
       if (t.memory.name() == name && t.memory.bytes() == bytes && t.memory.data() != nullptr)
@@ -78,7 +78,8 @@ GuardedBuffer Workload::memory_for(const char* name, Role role, int64_t bytes) {
     }
     in_place_ = false;
   }
-  return GuardedBuffer(*device_, name, bytes, role == Role::kInput ? Access::kReads : Access::kWrites);
+  seen.at_page_begin = variant_.at_page_begin;
+  return GuardedBuffer(*device_, name, bytes, role == Role::kInput ? Access::kReads : Access::kWrites, seen);
 }
 
 void Workload::fill_values() {
@@ -104,32 +105,36 @@ void Workload::remember_inputs() {
   }
 }
 
-void Workload::add(const char* name, Role role, int64_t bytes, const Rows& rows, NamedTensor::Fill fill) {
+void Workload::add(const char* name, Role role, int64_t bytes, const Rows& rows, NamedTensor::Fill fill,
+                   const SeenPart& seen) {
   NamedTensor& t =
-      tensors_.emplace_back(NamedTensor{memory_for(name, role, bytes), role, rows, std::move(fill)});
+      tensors_.emplace_back(NamedTensor{memory_for(name, role, bytes, seen), role, rows, std::move(fill)});
   // No fill writes between the rows of padded tensors.
   if (bytes > 0 && (padded() || (later_ && t.fill))) device_->set_bytes(t.memory.data(), 0xff, bytes);
   if (t.fill && !later_) t.fill(t.memory.data());
 }
 
 void Workload::add_rows(const char* name, FillJob job, const std::vector<RowOwner>& owners, int64_t bytes,
-                        const Rows& rows) {
-  add(name, Role::kInput, bytes, rows, [this, job, of_rows = &owners, bytes](void* to) mutable {
+                        const Rows& rows, const SeenPart& seen) {
+  const auto fill_rows = [this, job, of_rows = &owners, bytes](void* to) mutable {
     if (of_rows->empty()) return;
     const GuardedBuffer on_device = GuardedBuffer::of(*device_, "row owners", *of_rows);
     job.owners = on_device.as<RowOwner>();
     job.base = to;
     fill(job, *of_rows, bytes);
     device_->synchronize();  // on_device goes out of scope
-  });
+  };
+  add(name, Role::kInput, bytes, rows, fill_rows, seen);
 }
 
 void Workload::add_tokens(const char* name, Tensor tensor, DType dtype, const std::vector<RowOwner>& owners,
-                          int32_t heads, int32_t dim, const TokenStrides& strides, SignsOf signs) {
-  const int64_t rows = std::ssize(owners);
-  add_rows(name, token_job(item_, tensor, dtype, rows, heads, dim, strides), owners,
-           rows * strides.token * static_cast<int64_t>(dtype_size(dtype)),
-           token_rows(signs, dtype, heads, dim, heads / item_.params.num_heads_kv));
+                          int32_t heads, int32_t dim, const TokenStrides& strides, SignsOf signs,
+                          int64_t tail) {
+  const int64_t rows = std::ssize(owners),
+                row_bytes = strides.token * static_cast<int64_t>(dtype_size(dtype));
+  add_rows(name, token_job(item_, tensor, dtype, rows, heads, dim, strides), owners, rows * row_bytes,
+           token_rows(signs, dtype, heads, dim, heads / item_.params.num_heads_kv),
+           {.behind = tail * row_bytes, .row_bytes = row_bytes});
 }
 
 void Workload::fill(const FillJob& job, const std::vector<RowOwner>& owners, int64_t bytes) {
@@ -199,14 +204,18 @@ void Workload::add_cache(const char* name, bool is_v, Role role) {
   const FillJob job = cache_job(is_v);
   const int64_t elements = job.stride_block > 0 ? job.num_rows / job.block_size * job.stride_block
                                                 : job.num_rows * job.stride_token;
-  const int64_t bytes = elements * static_cast<int64_t>(dtype_size(job.dtype));
-  add(name, role, bytes, cache_rows(is_v), [this, is_v, bytes](void* to) {
+  const auto size = static_cast<int64_t>(dtype_size(job.dtype));
+  const int64_t bytes = elements * size;
+  const auto fill_all = [this, is_v, bytes](void* to) {
     const auto fill_rows = [&](bool of_v) {
       for (const FillJob& part : cache_jobs(of_v, cache_base(of_v, to))) fill(part, plan_.kv_owners, bytes);
     };
     fill_rows(is_v);
     if (item_.params.one_row && !is_v) fill_rows(true);
-  });
+  };
+  const bool in_rows = job.stride_block == 0 || job.stride_block == job.block_size * job.stride_token;
+  add(name, role, bytes, cache_rows(is_v), fill_all,
+      {.behind = kv_tail() * job.stride_token * size, .row_bytes = in_rows ? job.stride_token * size : 0});
 }
 
 void Workload::restore(const NamedTensor& t) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "harness/device/device.h"
@@ -171,28 +172,49 @@ class Workload {
   template <class T = unsigned char>
   std::vector<T> download(std::string_view name) const;
 
+  /// `seen`: the part that a launch may read; what follows it shows reads on devices that cannot hide it.
   void add(const char* name, Role role, int64_t bytes, const Rows& rows = {},
-           NamedTensor::Fill fill = nullptr);
-  /// Adds an input that holds these numbers.
+           NamedTensor::Fill fill = nullptr, const SeenPart& seen = {});
+  /// Adds an input that holds these numbers, and behind them what is not the launch's, as in a buffer that an engine
+  /// makes once for its largest batch. A kernel that takes one sequence or token too many then goes wrong every time, not
+  /// by luck.
   template <class T>
-  void add_input(const char* name, const std::vector<T>& host) {
+  void add_input(const char* name, const std::vector<T>& host,
+                 const std::vector<std::type_identity_t<T>>& stale = {}) {
+    if (stale.empty()) return add_input_and_stale(name, host, 0);
+    std::vector<T> all = host;
+    all.insert(all.end(), stale.begin(), stale.end());
+    add_input_and_stale(name, all, std::ssize(stale));
+  }
+  template <class T>
+  void add_input_and_stale(const char* name, const std::vector<T>& host, int64_t stale) {
     const auto bytes = static_cast<int64_t>(host.size() * sizeof(T));
-    tensors_.push_back({memory_for(name, Role::kInput, bytes), Role::kInput, {}, nullptr});
+    const SeenPart seen{.behind = stale * static_cast<int64_t>(sizeof(T))};
+    tensors_.push_back({memory_for(name, Role::kInput, bytes, seen), Role::kInput, {}, nullptr});
     if (bytes > 0) device_->upload(tensors_.back().memory.data(), host.data(), bytes);
+  }
+  /// Cumulative lengths, and behind them a sequence of one token.
+  void add_cu_seqlens(const char* name, const std::vector<int32_t>& host) {
+    add_input(name, host, {host.back() + 1});
   }
   /// Adds an input that `job` fills. `owners`: of its rows, in plan().
   void add_rows(const char* name, FillJob job, const std::vector<RowOwner>& owners, int64_t bytes,
-                const Rows& rows);
-  /// Adds an input of tokens, which follows a table of signs.
+                const Rows& rows, const SeenPart& seen = {});
+  /// Adds an input of tokens, which follows a table of signs. `tail`: rows behind those of the launch.
   void add_tokens(const char* name, Tensor tensor, DType dtype, const std::vector<RowOwner>& owners,
-                  int32_t heads, int32_t dim, const TokenStrides& strides, SignsOf signs);
+                  int32_t heads, int32_t dim, const TokenStrides& strides, SignsOf signs,
+                  int64_t tail = kTailRows);
   /// Adds the rows of K or V that plan().kv_owners names.
   void add_cache(const char* name, bool is_v, Role role);
+  /// Rows of the caches behind those of the launch.
+  int64_t kv_tail() const {
+    return item_.params.kv == KvSource::kPacked || item_.params.gathers() ? kTailRows : 0;
+  }
   /// The owners of the caches' rows on the device. No launch sees them.
   const RowOwner* kv_owners();
 
  private:
-  GuardedBuffer memory_for(const char* name, Role role, int64_t bytes);
+  GuardedBuffer memory_for(const char* name, Role role, int64_t bytes, SeenPart seen);
   void compute_inputs();
   void fill(const FillJob& job, const std::vector<RowOwner>& owners, int64_t bytes);
   /// All jobs that fill a cache at `base`, with the rows of this workload.

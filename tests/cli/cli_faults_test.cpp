@@ -27,8 +27,10 @@ constexpr Fault kFaults[] = {
     {"drop_last_key", kRow, "row_z2"},
     {"scale_0_1_percent", "(.*seq [0-9]+ pos [0-9]+ head [0-9]+.*|O is biased.*)", "row_z2"},
     {"unwritten_row", "O of seq 1 pos 39 head 3 channel [0-9]+ is NaN, expected a finite number.*", "poison"},
-    {"past_the_end", "[0-9]+ bytes? written past the end of out, starting right after it", "guard"},
-    {"overwrites_input", "the kernel wrote to input q, or beside it", "input_digest"},
+    {"past_the_end",
+     "the kernel (wrote to|touched) byte 0 of row 73 of out \\(it has 73 rows\\) in launch of .*", "guard"},
+    {"overwrites_input", "the kernel (wrote to|touched) byte 0 of row 0 of q \\(an input\\) in launch of .*",
+     "input_digest"},
     {"wrong_when_timed",
      "timed launch [0-9]+.*, unlike the verified launch: .*seq [0-9]+ pos [0-9]+ head [0-9]+.*",
      "timed_launch"},
@@ -159,13 +161,14 @@ TEST(CliFaultClues, ASecondLaunchTellsARaceFromAFormula) {
 
 TEST(CliFaultClues, ADamagedGuardStandsBesideTheWrongRows) {
   const Scratch scratch;
-  const Outcome o = run_faulty(scratch, {"run", "--case", "{batch: 2q9s40_q3s7}", "--device", "cpu",
-                                         "--kernel", "wrong_and_past_the_end", "--no-time", "--out", "out"});
+  const Outcome o =
+      run_faulty(scratch, {"run", "--case", "{batch: 2q9s40_q3s7}", "--device", "cpu", "--kernel",
+                           "wrong_and_before_the_start", "--no-time", "--out", "out"});
   EXPECT_THAT(o.out,
               AllOf(HasSubstr("|z| ="), HasSubstr("rows looked at are wrong"),
-                    HasSubstr("  also: 4 bytes written past the end of lse, starting right after it\n")));
+                    HasSubstr("  also: 4 bytes written before the start of lse, ending right before it\n")));
   const json check = read_records(scratch.dir() / "out").at(0)["check"];
-  EXPECT_THAT(check["clues"].at(0).get<std::string>(), HasSubstr("past the end of lse"));
+  EXPECT_THAT(check["clues"].at(0).get<std::string>(), HasSubstr("before the start of lse"));
   EXPECT_THAT(check["failed_by"].get<std::vector<std::string>>(), ::testing::Contains("guard"));
 }
 

@@ -18,6 +18,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 struct Ran {
@@ -27,16 +28,32 @@ struct Ran {
 };
 
 /// Runs the plug-in (tests/plugins/ends.cpp), which does `how`, on a case that it acts on and on one that it does not.
-Ran run_while(const Scratch& scratch, const std::string& how) {
+Ran run_while(const Scratch& scratch, const std::string& how, const std::vector<std::string>& more = {}) {
   setenv("ATTNBENCH_TEST_END", how.c_str(), 1);
   setenv("ATTNBENCH_TEST_PID", "/dev/shm/attnbench_runner_test", 1);
   const std::string plugin = std::string(ATTNBENCH_PLUGIN_DIR) + "/ends.so";
   Ran ran;
-  ran.outcome = run_attnbench(
-      scratch, {"run", "--device", "cpu", "--plugin", plugin, "--kernel", "example", "--no-time", "-q",
-                "--out", "out", "--case", "{batch: q5s300, heads: 2, head_dim: 24}", "--case",
-                "{batch: q5s300, heads: 2, head_dim: 16}"});
+  std::vector<std::string> args = {"run",
+                                   "--device",
+                                   "cpu",
+                                   "--plugin",
+                                   plugin,
+                                   "--kernel",
+                                   "example",
+                                   "--no-time",
+                                   "-q",
+                                   "--check",
+                                   "sampled,invariants",
+                                   "--out",
+                                   "out",
+                                   "--case",
+                                   "{batch: q5s300, heads: 2, head_dim: 24}",
+                                   "--case",
+                                   "{batch: q5s300, heads: 2, head_dim: 16}"};
+  args.insert(args.end(), more.begin(), more.end());
+  ran.outcome = run_attnbench(scratch, args);
   unsetenv("ATTNBENCH_TEST_END");
+  if (ran.outcome.exit_code == 5) return ran;  // one process, which has ended
   ran.records = read_records(scratch.dir() / "out");
   ran.context = read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"];
   return ran;
@@ -49,9 +66,42 @@ TEST(CliRunner, AWriteToAnInputIsSeenAndNamed) {
   const Ran ran = run_while(scratch, "launch store");
   ASSERT_EQ(ran.records.size(), 2u);
   EXPECT_EQ(ran.records[0]["status"], "fail");
-  EXPECT_EQ(ran.records[0].value("reason", ""), "the kernel wrote to input q, or beside it");
+  EXPECT_THAT(
+      ran.records[0].value("reason", ""),
+      MatchesRegex("the kernel (wrote to|touched) byte 0 of row 0 of q \\(an input\\) in launch of example"));
   EXPECT_EQ(ran.records[0]["check"]["failed_by"], json{"input_digest"});
   EXPECT_EQ(ran.records[1]["status"], "pass");
+}
+
+TEST(CliRunner, MemoryBesideATensorIsNotThere) {
+  const auto expect_fault = [](const std::string& how, const std::string& words) {
+    const Scratch scratch;
+    const Ran ran = run_while(scratch, "launch " + how);
+    ASSERT_EQ(ran.records.size(), 2u);
+    EXPECT_EQ(ran.records[0]["status"], "fail") << how;
+    EXPECT_THAT(ran.records[0].value("reason", ""), MatchesRegex(words));
+    EXPECT_EQ(ran.records[0]["check"]["failed_by"], json{"guard"});
+    EXPECT_EQ(ran.records[1]["status"], "pass") << "and the rest of the run goes on";
+  };
+  expect_fault("past",
+               "the kernel (read|touched) byte 0 of row 300 of k \\(it has 300 rows\\) in launch of example");
+  expect_fault("lengths",
+               "the kernel (read|touched) byte 8 of cu_seqlens_k \\(it has 8 bytes\\) in launch of example");
+  expect_fault(
+      "beyond",
+      "the kernel (wrote to|touched) byte 0 of row 5 of out \\(it has 5 rows\\) in launch of example");
+  expect_fault(
+      "before",
+      "the kernel (read|touched) 1 byte before the start of k in launch of example, during invariant .*");
+}
+
+TEST(CliRunner, InOneProcessADebuggerStopsThere) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer tells, in its own words";
+  const Scratch scratch;
+  const Outcome o = run_while(scratch, "launch past", {"--in-process"}).outcome;
+  EXPECT_EQ(o.exit_code, 5);
+  EXPECT_THAT(o.err, HasSubstr("signal 11 (Segmentation fault) in launch of example, case attention"));
+  EXPECT_EQ(run_while(scratch, "launch no", {"--in-process"}).outcome.exit_code, 0);
 }
 
 TEST(CliRunner, ItWritesNoFilesOfTheUser) {

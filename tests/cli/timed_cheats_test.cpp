@@ -73,7 +73,7 @@ TEST_F(TimedCheats, ThoseInPythonAreCaught) {
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("8 cheats, 0 got through\n1 honest kernel, 0 accused\n"));
   const auto all = entries(scratch);
-  EXPECT_EQ(all.at("py_changes_inputs").at("reason"), "the kernel wrote to input q, or beside it");
+  EXPECT_THAT(all.at("py_changes_inputs").at("reason"), HasSubstr(" of q (an input) in launch of "));
   EXPECT_EQ(all.at("py_patches_clock").at("verdict"), "gained nothing");
   EXPECT_THAT(all.at("py_patches_attnbench").at("reason"), HasSubstr("NaN"));
 }
@@ -92,7 +92,7 @@ TEST_F(TimedCheats, LowerPrecisionDamagedInputsAndSkippedCasesAreCaught) {
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   const auto all = entries(scratch);
   EXPECT_THAT(all.at("claims_precision").at("verdict"), StartsWith("max_z"));
-  EXPECT_EQ(all.at("stores_in_inputs").at("verdict"), "input_digest");
+  EXPECT_EQ(all.at("stores_in_inputs").at("verdict"), "guard");
   EXPECT_EQ(all.at("shrinks_support").at("verdict"), "coverage 1 of 3");
   EXPECT_EQ(all.at("exits_in_launch").at("verdict"), "error");
 }

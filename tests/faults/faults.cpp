@@ -200,10 +200,10 @@ KernelStatus segfaults_when_timed(const OpParams* p, const LaunchContext* c, Ker
 }
 
 /// Two mistakes at once.
-KernelStatus wrong_and_past_the_end(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+KernelStatus wrong_and_before_the_start(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   const AttentionParams& a = p->attention;
   const KernelStatus status = drop_last_key(p, c, m);
-  a.lse[int64_t{a.num_heads_q} * a.lse_stride_head] = 0.5f;
+  a.lse[-1] = 0.5f;
   return status;
 }
 
@@ -309,8 +309,9 @@ std::vector<const Kernel*> table_with_faults() {
         wrapped("hangs_when_timed", "fault: only the first launch comes back", hangs_when_timed));
     kernels.push_back(
         wrapped("segfaults_when_timed", "fault: the second launch ends the process", segfaults_when_timed));
-    kernels.push_back(wrapped("wrong_and_past_the_end", "fault: a key too few, and a write past the LSE",
-                              wrong_and_past_the_end));
+    kernels.push_back(wrapped("wrong_and_before_the_start",
+                              "fault: a key too few, and a write before the LSE",
+                              wrong_and_before_the_start));
     kernels.push_back(wrapped("throws_status", "fault: the launch fails", throws_status));
     kernels.push_back(wrapped("segfaults", "fault: reads where nothing is", segfaults));
     kernels.push_back(wrapped("aborts", "fault: calls abort", aborts));

@@ -28,11 +28,13 @@ void add_block_scales(Workload& w) {
     job.stride_token = s.token;
     job.stride_head = s.head;
     job.owners = w.kv_owners();
+    const auto fill = [&w, job](void* to) mutable {
+      job.base = to;
+      w.device().fill(job);
+    };
     w.add(is_v ? "v_block_scale" : "k_block_scale", Role::kInput,
-          s.elements(job.num_rows) * size_of(job.dtype), {}, [&w, job](void* to) mutable {
-            job.base = to;
-            w.device().fill(job);
-          });
+          s.elements(job.num_rows) * size_of(job.dtype), {}, fill,
+          {.behind = w.kv_tail() * s.token * size_of(job.dtype)});
   }
 }
 
@@ -43,13 +45,15 @@ void add_new_rows(Workload& w, const AttentionParams& a) {
                {a.k_new_stride_token, a.k_new_stride_head}, SignsOf::kQk);
   w.add_tokens("v_new", Tensor::kNewV, p.type_of_new(true), tokens, p.num_heads_kv, p.dim_v(),
                {a.v_new_stride_token, a.v_new_stride_head}, SignsOf::kV);
-  w.add_input("cu_seqlens_new", with_stale_sequence(w.plan().cu_seqlens_new));
+  w.add_cu_seqlens("cu_seqlens_new", w.plan().cu_seqlens_new);
 }
 
 void add_outputs(Workload& w, const AttentionParams& a) {
   const CaseParams& p = w.item().params;
-  w.add("out", Role::kOutput, a.total_q * a.out_stride_token * size_of(p.type_of_out()),
-        token_rows(SignsOf::kV, p.type_of_out(), p.num_heads_q, p.dim_v(), p.num_heads_q / p.num_heads_kv));
+  const int64_t row_bytes = a.out_stride_token * size_of(p.type_of_out());
+  w.add("out", Role::kOutput, a.total_q * row_bytes,
+        token_rows(SignsOf::kV, p.type_of_out(), p.num_heads_q, p.dim_v(), p.num_heads_q / p.num_heads_kv),
+        nullptr, {.row_bytes = row_bytes});
   if (p.e4m3_out) w.add_input("out_scale", std::vector<float>{out_scale_of(w.item())});
   w.add("lse", Role::kOutput, layout_of(a).lse_bytes());
   if (p.probs)
@@ -82,12 +86,12 @@ void add(Workload& w) {
   }
   add_outputs(w, a);
   add_lengths(w);
-  if (p.kv == KvSource::kPaged) w.add_input("block_table", with_stale(plan.block_table, 0));
+  if (p.kv == KvSource::kPaged) w.add_input("block_table", plan.block_table, {0});
   const auto if_any = [&](const char* name, const auto& host) {
     if (!host.empty()) w.add_input(name, host);
   };
   const auto stale_if_any = [&](const char* name, const std::vector<int32_t>& host, int32_t entry) {
-    if (!host.empty()) w.add_input(name, with_stale(host, entry));
+    if (!host.empty()) w.add_input(name, host, {entry});
   };
   stale_if_any("seqused_q", plan.seqused_q, 1);
   stale_if_any("seqused_k", plan.seqused_k, 1);
@@ -100,8 +104,14 @@ void add(Workload& w) {
   if_any("topk_indices", lists.indices);
   if_any("topk_length", lists.lengths);
   add_score_terms(w);
-  if_any("q_descale", q_descales_of(c, plan, w.variant()));
-  if_any("k_descale", k_descales_of(c, plan, w.variant()));
+  // int8: descales per token, or per row of K, have the rows of poison, too.
+  const auto with_tail = [&](const char* name, const std::vector<float>& host, bool int8, int64_t tail) {
+    if (!host.empty()) w.add_input_and_stale(name, host, int8 ? tail : 0);
+  };
+  with_tail("q_descale", q_descales_of(c, plan, w.variant()), p.type_of_q() == DType::kInt8,
+            kTailRows * descale_strides(p, Tensor::kQ, w.padded()).outer);
+  with_tail("k_descale", k_descales_of(c, plan, w.variant()), p.type_of_k() == DType::kInt8,
+            w.kv_tail() * row_scale_strides(p, false, w.padded()).token);
   if_any("v_descale", v_descales_of(c, w.variant()));
 }
 

@@ -125,7 +125,7 @@ void add_queries(Workload& w, const KvAppendParams& a) {
   const CaseParams& p = w.item().params;
   const std::vector<RowOwner>& tokens = w.plan().token_owners;
   w.add_tokens("query", Tensor::kQ, p.dtype, tokens, p.num_heads_q, p.head_dim,
-               {a.query_stride_token, a.query_stride_head}, SignsOf::kQk);
+               {a.query_stride_token, a.query_stride_head}, SignsOf::kQk, 0);
   w.add(
       "query_out", Role::kOutput,
       std::ssize(tokens) * a.query_out_stride_token * static_cast<int64_t>(dtype_size(a.dtype_query_out)),
@@ -148,10 +148,10 @@ void add(Workload& w) {
     w.add_input("positions", plan.positions);
   }
   w.add_tokens("key", Tensor::kNewK, p.dtype, plan.token_owners, p.num_heads_kv, p.head_dim,
-               {a.key_stride_token, a.key_stride_head}, SignsOf::kQk);
+               {a.key_stride_token, a.key_stride_head}, SignsOf::kQk, 0);
   w.add_tokens("value", Tensor::kNewV, p.dtype, plan.token_owners, p.num_heads_kv, p.dim_v(),
-               {a.value_stride_token, a.value_stride_head}, SignsOf::kV);
-  w.add_input("slot_mapping", with_stale(plan.slot_mapping, int64_t{0}));
+               {a.value_stride_token, a.value_stride_head}, SignsOf::kV, 0);
+  w.add_input("slot_mapping", plan.slot_mapping, {0});
   if (p.query_out != QueryOut::kNone) add_queries(w, a);
   for (const bool is_v : {false, true}) {
     if (const auto given = given_scales(c, is_v, w.padded()); !given.empty())

@@ -183,13 +183,11 @@ void add(Workload& w) {
                s.elements(job.num_rows) * static_cast<int64_t>(dtype_size(job.dtype)), rows);
   }
   if (!p.gathers()) {
-    std::vector<int64_t> pairs = plan.block_pairs;
-    pairs.insert(pairs.end(), plan.stale_pair.begin(), plan.stale_pair.end());
-    return w.add_input("block_pairs", pairs);
+    return w.add_input("block_pairs", plan.block_pairs, {plan.stale_pair.begin(), plan.stale_pair.end()});
   }
-  w.add_input("cu_seqlens", with_stale_sequence(plan.cu_seqlens_k));
-  w.add_input("block_table", with_stale(plan.block_table, 0));
-  if (p.starts != Starts::kNone) w.add_input("seq_starts", with_stale(plan.seq_starts, 0));
+  w.add_cu_seqlens("cu_seqlens", plan.cu_seqlens_k);
+  w.add_input("block_table", plan.block_table, {0});
+  if (p.starts != Starts::kNone) w.add_input("seq_starts", plan.seq_starts, {0});
   if (p.kv_dtype == KvDType::kSame) return;
   w.add_input("k_descale", std::vector<float>{descale_of(c, Tensor::kK, 0, 0, 0, 0)});
   if (!p.v_is_k_view) w.add_input("v_descale", std::vector<float>{descale_of(c, Tensor::kV, 0, 0, 0, 0)});

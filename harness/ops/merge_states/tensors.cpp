@@ -70,7 +70,7 @@ void add(Workload& w) {
   w.add_rows("partial_out", job, owners, std::ssize(owners) / m.num_heads * from_token * partial_size,
              token_rows(SignsOf::kV, p.type_of_partial(), p.num_heads_q, p.head_dim));
   w.add_input("partial_lse", partial_lse_tensor(c));
-  if (p.ragged_states) w.add_input("state_indptr", with_stale_sequence(state_indptr_of(c)));
+  if (p.ragged_states) w.add_cu_seqlens("state_indptr", state_indptr_of(c));
   w.add("out", Role::kOutput,
         m.num_rows * m.out_stride_token * static_cast<int64_t>(dtype_size(p.type_of_out())),
         token_rows(SignsOf::kV, p.type_of_out(), p.num_heads_q, p.head_dim));
