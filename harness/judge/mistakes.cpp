@@ -349,20 +349,45 @@ class Mistakes {
     const CaseParams& p = c.params;
     packed_rows(p);
     if (p.rotary_cached) keys_not_turned(c);
-    const auto descale = [&](Tensor tensor, DType type, const char* name) {
-      if (!(is_fp8(type) && p.kv_dtype != KvDType::kDsMla) && type != DType::kInt8 && type != DType::kE2m1x2)
-        return;
+    const auto scaled = [&](DType type) {
+      return (is_fp8(type) && p.kv_dtype != KvDType::kDsMla) || type == DType::kInt8 ||
+             type == DType::kE2m1x2;
+    };
+    const auto of_element = [&c](Tensor tensor, int seq, int pos, int head, std::size_t i) {
+      const int owner = tensor != Tensor::kQ && pos < c.params.shared_tokens() ? 0 : seq;
+      return static_cast<double>(descale_of(c, tensor, owner, pos, head, static_cast<int>(i)));
+    };
+    const auto descale = [&](Tensor tensor, Tensor too, DType type, const char* name) {
+      if (!scaled(type)) return;
       misread("", fmt::format("descales of {} are not applied", name),
-              {.change = [tensor, &c](Tensor of, int seq, int pos, int head, std::span<double> row) {
-                if (of != tensor) return;
-                const int owner = tensor != Tensor::kQ && pos < c.params.shared_tokens() ? 0 : seq;
-                for (std::size_t i = 0; i < row.size(); ++i)
-                  row[i] /= static_cast<double>(descale_of(c, tensor, owner, pos, head, static_cast<int>(i)));
+              {.change = [=](Tensor of, int seq, int pos, int head, std::span<double> row) {
+                if (of != tensor && of != too) return;
+                for (std::size_t i = 0; i < row.size(); ++i) row[i] /= of_element(of, seq, pos, head, i);
               }});
     };
-    descale(Tensor::kQ, p.type_of_q(), "Q");
-    descale(Tensor::kK, p.type_of_k(), "K");
-    descale(Tensor::kV, p.type_of_v(), "V");
+    descale(Tensor::kQ, Tensor::kQ, p.type_of_q(), "Q");
+    descale(Tensor::kK, Tensor::kK, p.type_of_k(), "K");
+    descale(Tensor::kV, Tensor::kV, p.type_of_v(), "V");
+    if (scaled(p.type_of_v())) descale(Tensor::kK, Tensor::kV, p.type_of_k(), "K and V");
+    const auto subnormals = [&](Tensor tensor, DType type, const char* name) {
+      const double least = type == DType::kE4m3                           ? 0x1p-6
+                           : type == DType::kE5m2 || type == DType::kFp16 ? 0x1p-14
+                                                                          : 0;
+      if (least == 0 || p.kv_dtype == KvDType::kDsMla) return;
+      misread("",
+              fmt::format("subnormals of {} ({} below 2^{}) are taken as 0", name, dtype_name(type),
+                          std::ilogb(least)),
+              {.change = [=](Tensor of, int seq, int pos, int head, std::span<double> row) {
+                for (std::size_t i = 0; of == tensor && i < row.size(); ++i) {
+                  const double scale = is_fp8(type) ? of_element(of, seq, pos, head, i) : 1;
+                  if (std::abs(row[i]) < least * std::abs(scale)) row[i] = 0;
+                }
+              }});
+      out_.back().in_pairs = false;
+    };
+    subnormals(Tensor::kQ, p.type_of_q(), "Q");
+    subnormals(Tensor::kK, p.type_of_k(), "K");
+    subnormals(Tensor::kV, p.type_of_v(), "V");
     if (p.scale_block() > 0) block_scales(c);
   }
 

@@ -366,7 +366,7 @@ class BackwardJudge {
         if (empty ? x == 0 : std::isfinite(x)) continue;
         found = fmt::format(
             "{} channel {} is {}, expected {}", g.text(p), c, std::isnan(x) ? "NaN" : fmt::format("{}", x),
-            empty ? why : "a finite number (it was not written, or what must not be read was used)");
+            empty ? why : "a finite number (what is not written is NaN)");
       }
     };
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
