@@ -183,11 +183,12 @@ class Clues {
   struct Tried {
     std::vector<reference::RowId> rows;
     std::size_t wrong = 0;
-    /// "looks like: <mistake> (all 64 wrong rows tried match this mistake)"
-    std::string match(const Explanation& mistake, const char* it = "this mistake") const {
+    /// "looks like: <mistake> (all 64 wrong rows tried match this mistake)". `guess`: others may give the same rows.
+    std::string match(const Explanation& mistake, const char* it = "this mistake", bool guess = false) const {
       const std::string tried =
           wrong == 1 ? "the wrong row tried matches" : fmt::format("all {} wrong rows tried match", wrong);
-      return fmt::format("looks like: {} ({} {}{})", mistake.text, tried, it,
+      return fmt::format("looks like: {} ({}{} {}{})", mistake.text,
+                         guess || !mistake.lse_too ? "perhaps: " : "", tried, it,
                          mistake.lse_too ? "" : ", but not in their LSE");
     }
   };
@@ -239,7 +240,7 @@ class Clues {
 
   void pairs(const Tried& tried) {
     const auto found = two_mistakes(launched_, problem_, mistakes_, tried.rows, tried.wrong, threads_);
-    for (const Explanation& match : found) out_.push_back(tried.match(match, "both"));
+    for (const Explanation& match : found) out_.push_back(tried.match(match, "both", true));
     tell_apart(found.size(), "pairs", "other lengths or heads");
   }
 
@@ -253,17 +254,20 @@ class Clues {
   /// Whether a mistake makes the wrong rows what they are. `rows`: what it makes of the rows that were tried.
   static bool explains_wrong_rows(const Tried& tried, const std::vector<RowFinding>& rows) {
     constexpr std::size_t kFewest = 4;  // fewer may match by chance
-    return tried.wrong >= kFewest && std::ranges::none_of(rows, [&](const RowFinding& r) {
-             return r.wrong_o && std::any_of(tried.rows.begin(),
-                                             tried.rows.begin() + static_cast<std::ptrdiff_t>(tried.wrong),
-                                             [&](const reference::RowId& id) { return id == r.id; });
-           });
+    const std::span wrong(tried.rows.data(), tried.wrong);
+    bool any_key = false;  // rows that lose all keys are 0 by any mistake that hides keys
+    for (const RowFinding& r : rows) {
+      if (std::ranges::find(wrong, r.id) == wrong.end()) continue;
+      if (r.wrong_o) return false;
+      any_key = any_key || r.keys > 0;
+    }
+    return tried.wrong >= kFewest && any_key;
   }
 
   /// A mistake that the kernel makes in the wrong rows alone, as so many right ones would be `broken` by it.
   static std::string part_of_rows(const Tried& tried, const std::string& mistake, std::ptrdiff_t broken) {
     return fmt::format(
-        "looks like: {}{} (all {} wrong rows tried match this mistake, which would make {} of the {} right rows tried "
+        "looks like: {}{} (perhaps: all {} wrong rows tried match this mistake, which would make {} of the {} right rows tried "
         "wrong, too)",
         mistake, kInAPart, tried.wrong, broken, tried.rows.size() - tried.wrong);
   }
@@ -280,7 +284,9 @@ class Clues {
     if (tried.wrong < static_cast<std::size_t>(kLeastTried)) return "";
     const auto found =
         misread_page(launched_, problem_, inputs_, std::span(tried.rows).first(tried.wrong), threads_);
-    return found ? tried.match({fmt::format("{}{}", found->text, kInAPart), found->lse_too}) : "";
+    return found ? tried.match({fmt::format("{}{}", found->text, kInAPart), found->lse_too}, "this mistake",
+                               true)
+                 : "";
   }
 
   std::string heads(const Tried& tried) const {

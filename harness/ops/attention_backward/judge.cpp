@@ -324,7 +324,7 @@ class BackwardJudge {
                        : q ? "dS is right: the sum over the keys, or the scale of dq"
                        : k ? "dS is right: the sum over the queries, or the scale of dk"
                            : "P is right in dS: the weights of dO, dropout in them, or their sum";
-    v.clues.push_back(fmt::format("wrong rows: {} of {} in dq, {} of {} in dk, {} of {} in dv. Likely {}",
+    v.clues.push_back(fmt::format("wrong rows: {} of {} in dq, {} of {} in dk, {} of {} in dv: perhaps {}",
                                   dq.wrong_rows, dq.rows, dk.wrong_rows, dk.rows, dv.wrong_rows, dv.rows,
                                   hint));
     const Gradient* gradients[] = {&dq_, &dk_, &dv_};
