@@ -157,6 +157,26 @@ TEST(CliFaultClues, ASecondLaunchTellsARaceFromAFormula) {
   EXPECT_THAT(clues("wrong_and_fails"), HasSubstr("a second launch on the same inputs failed: "));
 }
 
+TEST(CliFaultClues, TenFailingCasesOfARunGetExperiments) {
+  for (const char* where : {"", "--in-process"}) {
+    const Scratch scratch;
+    const std::string file =
+        scratch.write("f.yaml",
+                      "name: f\nsweeps: [{batch: [q1s2, q1s3, q1s4, q2s5, q2s6, q2s7, q3s8, q3s9, q3s10, "
+                      "q4s11, q4s12, q4s13], heads: 2, head_dim: 32, kv: packed}]\n");
+    std::vector<std::string> args = {"run",           file,        "--device", "cpu", "--kernel",
+                                     "drop_last_key", "--no-time", "--out",    "out"};
+    if (*where != 0) args.emplace_back(where);
+    run_faulty(scratch, args);
+    int without = 0;
+    for (const json& r : read_records(scratch.dir() / "out")) {
+      EXPECT_EQ(r["status"], "fail");
+      without += r["check"]["clues"].dump().find("no experiments looked for the cause") != std::string::npos;
+    }
+    EXPECT_EQ(without, 2) << where;
+  }
+}
+
 TEST(CliFaultClues, ADamagedGuardStandsBesideTheWrongRows) {
   const Scratch scratch;
   const Outcome o = run_faulty(scratch, {"run", "--case", "{batch: 2q9s40_q3s7}", "--device", "cpu",

@@ -164,7 +164,8 @@ class MergeJudge {
             kMaxZ * std::max(sigma[static_cast<std::size_t>(d)], model_.out_roundoff() * std::abs(expected));
         fits_[i].o = fits_[i].o && std::abs(out(row, head, d) - expected) <= most;
       }
-      fits_[i].lse = fits_[i].lse && std::abs(got_lse - other.lse) <= 2 * kMaxZ * sigma_lse;
+      fits_[i].lse =
+          fits_[i].lse && (got_lse == other.lse || std::abs(got_lse - other.lse) <= 2 * kMaxZ * sigma_lse);
     }
   }
 
