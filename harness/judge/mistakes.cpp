@@ -164,6 +164,7 @@ class Mistakes {
         {chunks, "chunk_of_the_query_index",
          "chunks count from a sequence's first query, not from its first key",
          [](P& x) {
+           if (x.attention_chunk == 0) return;  // another mistake of a pair has ignored them
            x.sees = [chunk = x.attention_chunk, right = x.sees, q = x.q_lens, k = x.k_lens](
                         int seq, int pos, int head, int64_t key) {
              const auto b = static_cast<std::size_t>(seq);
