@@ -75,6 +75,10 @@ class Experiments {
     if (!p_.does().forward() || p_.path != Path::kOneCall) return;
     const NotFinite found = not_finite(p_, first_);
     if (found.none()) return;
+    if (!work_.experiments) {
+      return say("no experiments looked for the cause of {}: {} failing cases of this run had them",
+                 found.text(), kMostExperiments);
+    }
     workload_.reset_outputs(0);
     launcher_.launch();
     device_.synchronize();
@@ -134,6 +138,7 @@ class Experiments {
   /// What is not finite in a launch on `c` without poison, with q and V multiplied by powers of two. Nothing if there is no time or no memory for
   /// it, or the kernel refuses.
   std::optional<NotFinite> launched(const Case& c, float q = 1, float v = 1) {
+    missing_ = true;
     const double now = seconds();
     if (now + last_s_ > kExperimentSeconds) {
       say("the time for experiments on this case is over ({} s)", kExperimentSeconds);
@@ -151,6 +156,7 @@ class Experiments {
     device_.synchronize();
     NotFinite found = not_finite(p_, launcher.outputs(w));
     last_s_ = seconds() - now;
+    missing_ = false;
     return found;
   }
 
@@ -179,6 +185,7 @@ class Experiments {
           "again with q / 1024: it is gone)",
           what, how);
     }
+    if (missing_) return;
     const bool scaled =
         workload_.find("v") != nullptr && (is_fp8(p_.type_of_v()) || dtype_size(p_.type_of_v()) > 1);
     if (scaled && gone(launched(*work_.item, 1, kSmall))) {
@@ -187,7 +194,7 @@ class Experiments {
           "it is gone)",
           what);
     }
-    if (last_s_ == 0) return;
+    if (missing_) return;
     say("{} is computed, whatever is read: it is there without poison and with q / 1024{}, as from 0 / 0, inf - inf or a "
         "NaN of the kernel's own",
         what, scaled ? " or V / 1024" : "");
@@ -206,7 +213,8 @@ class Experiments {
   const HostOutputs& first_;
   Verdict& v_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  double last_s_ = 0;  ///< what the last experiment took
+  double last_s_ = 0;     ///< what the last experiment took
+  bool missing_ = false;  ///< the last one did not take place
 };
 
 /// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
@@ -239,11 +247,6 @@ void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launch
                       uint64_t digest, Verdict& v) {
   for (const char* damage : {detector::kGuard, detector::kInputDigest}) {
     if (std::count(v.failed_by.begin(), v.failed_by.end(), damage) > 0) return;  // it would show in them, too
-  }
-  if (!work.experiments) {
-    v.clues.push_back(fmt::format(
-        "no experiments looked for the cause: {} failing cases of this run had them", kMostExperiments));
-    return;
   }
   try {
     Experiments(work, workload, launcher, device, options, first, v).tell_not_finite();
