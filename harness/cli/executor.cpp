@@ -18,6 +18,7 @@
 #include "harness/launch/python.h"
 #include "harness/launch/runner.h"
 #include "harness/ops/op.h"
+#include "harness/session/experiments.h"
 #include "harness/session/session.h"
 
 namespace attnbench::cli {
@@ -163,15 +164,18 @@ void Executor::run(const std::vector<WorkItem>& work, const RunEvents& events) {
     return;
   }
   bool lost = false;
-  for (const WorkItem& w : work) {
+  int failed = 0;
+  for (WorkItem w : work) {
     if (events.stop()) return;
     if (lost) {
       lost_ = info_.name + " is unusable after this error";
       return;
     }
+    w.experiments = failed < kMostExperiments;
     Record record =
         run_item(w, *device_, session_, lost, [&](const std::string& repro) { events.begin(w, repro); });
     set_in_hand("");
+    failed += record.status == Status::kFail;
     has_ceilings_ = has_ceilings_ || (record.time && session_.wants_ceilings());
     if (!events.end(std::move(record))) return;
   }

@@ -46,6 +46,7 @@ struct SelftestFlags {
   bool in_process = false;
   bool worker = false;  ///< this process is a worker
   bool sensitivity = false;
+  bool clues = false;
   bool cheats = false;
   std::string cheats_dir;
   bool quiet = false;
@@ -62,7 +63,7 @@ constexpr int kStepHangSeconds = 60;
 class Steps {
  public:
   Steps(const SelftestFlags& flags, const Program& program) {
-    if (flags.in_process || flags.sensitivity) {
+    if (flags.in_process || flags.sensitivity || flags.clues) {
       tell_hangs(kStepHangSeconds);
       device_ = open_chosen_device(flags.device, flags.threads, flags.quiet);
       info_ = device_->info();
@@ -183,9 +184,9 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   check_kernel_names(given.kernels, program.kernels);
   SelftestFlags flags = given;
   flags.device = device_for(flags.device, flags.kernels, program.kernels);
-  if (flags.timeout_given && (flags.in_process || flags.sensitivity)) {
+  if (flags.timeout_given && (flags.in_process || flags.sensitivity || flags.clues)) {
     throw UsageError(
-        "--timeout needs a worker process: nobody could stop a step of --in-process or --sensitivity");
+        "--timeout needs a worker process: nobody could stop a step of --in-process, --sensitivity or --clues");
   }
   SelftestOptions options;
   options.kernels = flags.kernels;
@@ -196,7 +197,9 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   const std::filesystem::path dir(flags.out);
   // Before the work, so that a wrong path costs nothing.
   make_folder(dir);
-  check_writable(dir / (flags.sensitivity ? "sensitivity.json" : "selftest.json"));
+  check_writable(dir / (flags.sensitivity ? "sensitivity.json"
+                        : flags.clues     ? "clues.json"
+                                          : "selftest.json"));
   Steps steps(flags, program);
   const auto write = [&](const char* name, const std::string& text) {
     make_folder(dir);  // perhaps it has been removed
@@ -207,6 +210,12 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   if (flags.sensitivity) return run_sensitivity(flags, program, steps.device(), dir, context);
   if (flags.in_process) set_advice("without --in-process it is the error of one step, and the others go on");
   watch_for_stop();
+  if (flags.clues) {
+    const std::vector<ClueShare> shares = measure_clues(program.kernels, steps.device(), options);
+    write("clues.json", results_text(clues_to_json(context, shares)));
+    std::cout << clue_summary(shares) << "\n";
+    return stop_requested() ? kExitInterrupted : shares.empty() ? 6 : 0;
+  }
   SelftestResult result = steps.run(program, options);
   for (CleanFailure& f : result.clean.failures) name_plugin(program, f.repro);
   for (const std::string& format : flags.formats) {
@@ -290,11 +299,21 @@ void add_selftest(CLI::App& app, Program& program) {
               "Contexts of --sensitivity (default: 512 to 131072 by twos)")
       ->check(CLI::Range(512, 1 << 24))
       ->needs(sensitivity);
+  auto* clues = command->add_flag(
+      "--clues", o->clues,
+      "Instead: whether the clues of a wrong attention case name its fault, over all cases of "
+      "the faults and the seeds (clues.json)");
+  clues->excludes(sensitivity)->excludes(in_process);
   auto* cheats = command->add_option(
       "--cheats", o->cheats_dir,
       "Instead: run the kernels that cheat in DIR (default: tests/cheats in the program's own folder), "
       "which must be caught, and odd honest ones, which must pass (cheats.json). Not with --plugin");
-  cheats->type_name("[DIR]")->expected(0, 1)->excludes(sensitivity)->excludes(in_process)->excludes(filter);
+  cheats->type_name("[DIR]")
+      ->expected(0, 1)
+      ->excludes(sensitivity)
+      ->excludes(in_process)
+      ->excludes(filter)
+      ->excludes(clues);
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->footer(
       "Examples:\n"
@@ -308,7 +327,9 @@ void add_selftest(CLI::App& app, Program& program) {
       "caught or gained\n  nothing and all honest kernels passed, 1 otherwise.");
   command->callback([=, &program] {
     o->cheats = cheats->count() > 0;
-    program.calls = o->in_process ? Calls::kHere : o->sensitivity ? Calls::kInChild : Calls::kInWorkers;
+    program.calls = o->in_process                ? Calls::kHere
+                    : o->sensitivity || o->clues ? Calls::kInChild
+                                                 : Calls::kInWorkers;
     program.chosen = [=, &program] { return run_selftest_command(*o, program); };
   });
 }

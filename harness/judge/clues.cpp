@@ -19,6 +19,8 @@
 #include "harness/judge/missing_rescale.h"
 #include "harness/judge/mistakes.h"
 #include "harness/judge/padding_keys.h"
+#include "harness/judge/rounded_part.h"
+#include "harness/judge/row_count.h"
 #include "harness/judge/row_pattern.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/stored_out.h"
@@ -30,9 +32,6 @@ namespace {
 constexpr double kAllRowsFlop = 1e9;                 ///< up to this, every row is judged, else a sample
 constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a mistake must explain
 constexpr int64_t kValuesTried = 1 << 23;            ///< values of K and V to read for these rows, at most
-constexpr std::size_t kMostMistakes = 3;             ///< mistakes that are named
-constexpr double kOfRounding = 1;                    ///< percent of O that rounding to 16 bits may explain
-constexpr double kLseOfRounding = 0.01;              ///< the same of the LSE
 
 /// At most `count` of the ids, spread evenly. The distance varies a little, so that they have different
 /// places in their sequences and different heads.
@@ -66,100 +65,6 @@ std::vector<reference::RowId> spread_with_ends(const CaseParams& p, const std::v
   return first;
 }
 
-/// The median of the lengths of the errors in O over the expected lengths, in percent, of rows that are wrong
-/// there. The worst element may be one that is expected near 0, which says little about the size of the error.
-std::optional<double> typical_error(const std::vector<RowFinding>& rows) {
-  std::vector<double> errors;
-  for (const RowFinding& r : rows) {
-    if (r.wrong_o && !r.nan && r.relative > 0) errors.push_back(100 * r.relative);
-  }
-  if (errors.empty()) return std::nullopt;
-  const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
-  std::nth_element(errors.begin(), middle, errors.end());
-  return *middle;
-}
-
-/// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
-/// `advise`: no clue names a cause, so it says where to look.
-std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every, bool lse_given,
-                       bool advise) {
-  int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0, no_key = 0, divided_by_0 = 0;
-  int first = p.dim_v(), last = -1;
-  double lse_error = 0;
-  for (const RowFinding& r : rows) {
-    wrong += r.wrong();
-    if (r.wrong_lse && !(std::abs(r.lse - r.expected_lse) <= lse_error))
-      lse_error = std::abs(r.lse - r.expected_lse);
-    in_o += r.wrong_o;
-    in_lse += r.wrong_lse;
-    nan += r.wrong() && r.nan;
-    no_key += r.wrong() && r.keys == 0;
-    divided_by_0 += r.wrong() && r.nan && r.keys == 0 && !r.wrong_lse && std::isinf(r.expected_lse);
-    empty += r.keys > 0 && std::isinf(r.lse) && r.lse < 0;
-    if (r.wrong_channels == 0) continue;
-    first = std::min(first, r.first_channel);
-    last = std::max(last, r.last_channel);
-  }
-  const auto some = [&](int64_t n) {
-    return n == wrong ? (n == 1 ? "it is" : "all are") : fmt::format("{} {}", n, n == 1 ? "is" : "are");
-  };
-  const char* their = wrong == 1 ? "its" : "their";
-  const std::optional<double> error = typical_error(rows);
-  std::string text =
-      fmt::format("{} of {} rows {} {} wrong", wrong, rows.size(),
-                  every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
-  const char* of_rounding =
-      advise && error && nan == 0 && *error < kOfRounding
-          ? ", by as little as rounding does: do q, scores, P or their sums have fewer digits than the kernel declares (p_type, acc_type; in Python p, acc)?"
-          : "";
-  if (in_o == wrong && in_lse == wrong) {
-    text += fmt::format(", in O and LSE{}", of_rounding);
-  } else if (!lse_given) {
-    text += ", in O (no LSE is given)";
-  } else if (in_lse == 0 && no_key == wrong) {
-    text += ", in O alone";
-  } else if (in_lse == 0 && (!advise || nan > 0)) {
-    text += fmt::format(", in O alone; {} LSE is right", their);
-  } else if (in_lse == 0 && error && nan == 0 && *error < kOfRounding) {
-    text += fmt::format(
-        ", in O alone, by as little as rounding does; {} LSE is right. Do P or sums of P V have fewer digits than the "
-        "kernel declares (p_type, acc_type; in Python p, acc)? Else look at which V row meets which K row",
-        their);
-  } else if (in_lse == 0) {
-    text += fmt::format(
-        ", in O alone; {} LSE is right, so look at the values: at V and P V, at which V row meets which K row, and at "
-        "how O is rescaled when a later key has a greater score",
-        their);
-  } else if (in_o == 0) {
-    text += fmt::format(
-        ", in the LSE alone; {} O is right, so look at what is written: the natural logarithm of the sum of weights, plus "
-        "the score that they are relative to{}",
-        their,
-        lse_error < kLseOfRounding ? " (it is off by as little as where rounded weights are summed)" : "");
-  } else {
-    text += fmt::format(", {} in O and {} in the LSE{}", in_o, in_lse, of_rounding);
-  }
-  if (no_key > 0) {
-    text += no_key < wrong ? fmt::format("; {} see no key", no_key)
-            : wrong == 1   ? "; it sees no key"
-                           : "; they see no key";
-    text += ", so O must be 0";
-  }
-  if (nan > 0) text += fmt::format("; {} NaN or infinite", some(nan));
-  if (nan > 0 && divided_by_0 == nan) text += ", as after a division by a softmax denominator of 0";
-  if (empty > 0) text += fmt::format("; {} as if no key was seen, with LSE -inf", some(empty));
-  // A range of nearly all channels tells nothing.
-  if (last >= 0 && 4 * (last - first + 1) <= 3 * p.dim_v()) {
-    text += first == last ? fmt::format("; only channel {} of {}", first, p.dim_v())
-                          : fmt::format("; only channels {} to {} of {}", first, last, p.dim_v());
-  }
-  if (error) {
-    text += fmt::format("; typical error of {} in O: {} %", wrong == 1 ? "this row" : "these rows",
-                        *error < 10 ? fmt::format("{:.2g}", *error) : fmt::format("{:.0f}", *error));
-  }
-  return text;
-}
-
 class Clues {
  public:
   Clues(const Launched& launched, int num_threads)
@@ -181,14 +86,17 @@ class Clues {
       if (r.wrong_o && !r.nan) wrong_o_.push_back(r.id);
     }
     if (right_.size() == rows_.size()) return {};
-    out_.emplace_back();  // count_text, when it is known whether the others name a cause
+    out_.emplace_back();  // row_count_text, when it is known whether the others name a cause
     add(row_pattern(p_, rows_));
     add(nan_source(p_, rows_));
     add(lse_base());
     if (!launched_.outputs.no_lse) add(lse_order(p_, rows_, launched_.outputs.lse));
     const std::size_t before = out_.size();
     add(integers());
-    if (!wrong_o_.empty()) {
+    add(flushed());
+    if (wrong_o_.empty()) {
+      if (out_.size() == before) rounding();
+    } else {
       const Tried tried = rows_to_try();
       mistakes_ = mistakes_of(launched_.item, problem_, inputs_);
       bool lse_too = mistakes(tried);
@@ -196,6 +104,7 @@ class Clues {
       const bool nan = std::ranges::any_of(rows_, [](const RowFinding& r) { return r.wrong() && r.nan; });
       if ((out_.size() == before || !lse_too) && !nan) page(tried, before);
       if (out_.size() == before && !launched_.outputs.no_lse) add(padding_keys(p_, rows_));
+      if (out_.size() == before) rounding();
       if (out_.size() == before) add(scale(tried));
       if (out_.size() == before) add(rescale());
       if (out_.size() == before && !nan) add(heads(tried));
@@ -205,8 +114,8 @@ class Clues {
     }
     if (out_.size() == before) add(other_row());
     const bool named = out_.size() > before;
-    if (!named) add(factor());  // a symptom
-    out_.front() = count_text(p_, rows_, every, !launched_.outputs.no_lse, !named);
+    if (!named) add(factor());
+    out_.front() = row_count_text(p_, rows_, every, !launched_.outputs.no_lse, named);
     return std::move(out_);
   }
 
@@ -241,7 +150,7 @@ class Clues {
       some = some || !r.zero;
     }
     if (any && blank && !launched_.outputs.no_lse)
-      return "O and LSE are 0 in all wrong rows: not computed, or not stored";
+      return "O and LSE are 0 in all wrong rows: perhaps not computed, or not stored";
     if (!any || !(zero || (integers && some))) return "";
     const std::string mend = fmt::format("results converted to integers, where the bits of {} are required",
                                          dtype_name(p_.type_of_out()));
@@ -249,21 +158,37 @@ class Clues {
     const bool by_a_neighbour = !right_.empty() && p_.seqs.size() > 1;
     return "O is 0 in all wrong rows" +
            (integers
-                ? fmt::format(": {}not computed, or not stored, or {}",
+                ? fmt::format(": perhaps {}not computed, or not stored, or {}",
                               by_a_neighbour ? "written by a tile that reaches past its sequence, or " : "",
                               mend)
                 : std::string());
+  }
+
+  /// Says that exactly the elements of O below a bound are 0 where they should not be.
+  std::string flushed() const {
+    double zeros = 0, others = INFINITY;
+    for (const RowFinding& r : rows_) {
+      if (r.wrong_not_zero > 0 || r.wrong_lse || r.nan) return "";
+      zeros = std::max(zeros, r.largest_wrong_zero);
+      others = std::min(others, r.least_not_zero);
+    }
+    if (zeros == 0 || !(zeros <= others) || std::isinf(others)) return "";
+    return fmt::format(
+        "all wrong elements of O are 0, and all elements of more than {:.3g} are right: perhaps small numbers are flushed "
+        "to 0, such as subnormals",
+        zeros);
   }
 
   /// Wrong rows that a mistake must explain, then right ones that it must leave right.
   struct Tried {
     std::vector<reference::RowId> rows;
     std::size_t wrong = 0;
-    /// "looks like: <mistake> (all 64 wrong rows tried match this mistake)"
-    std::string match(const Explanation& mistake, const char* it = "this mistake") const {
+    /// "looks like: <mistake> (all 64 wrong rows tried match this mistake)". `guess`: others may give the same rows.
+    std::string match(const Explanation& mistake, const char* it = "this mistake", bool guess = false) const {
       const std::string tried =
           wrong == 1 ? "the wrong row tried matches" : fmt::format("all {} wrong rows tried match", wrong);
-      return fmt::format("looks like: {} ({} {}{})", mistake.text, tried, it,
+      return fmt::format("looks like: {} ({}{} {}{})", mistake.text,
+                         guess || !mistake.lse_too ? "perhaps: " : "", tried, it,
                          mistake.lse_too ? "" : ", but not in their LSE");
     }
   };
@@ -304,8 +229,7 @@ class Clues {
     // What explains O alone is a guess beside what explains both.
     const bool lse_too = std::ranges::any_of(matches, [](const Explanation& e) { return e.lse_too; });
     if (lse_too) std::erase_if(matches, [](const Explanation& e) { return !e.lse_too; });
-    for (std::size_t i = 0; i < std::min(matches.size(), kMostMistakes); ++i)
-      out_.push_back(tried.match(matches[i]));
+    for (const Explanation& match : matches) out_.push_back(tried.match(match));
     const auto of_scale = [](const Explanation& e) {
       return e.text.find("softmax_scale") != std::string::npos;
     };
@@ -316,35 +240,34 @@ class Clues {
 
   void pairs(const Tried& tried) {
     const auto found = two_mistakes(launched_, problem_, mistakes_, tried.rows, tried.wrong, threads_);
-    for (std::size_t i = 0; i < std::min(found.size(), kMostMistakes); ++i)
-      out_.push_back(tried.match(found[i], "both"));
+    for (const Explanation& match : found) out_.push_back(tried.match(match, "both", true));
     tell_apart(found.size(), "pairs", "other lengths or heads");
   }
 
   /// Says that `matching` mistakes or pairs of them explain the same rows, if they are several.
   void tell_apart(std::size_t matching, const char* what, const char* with) {
     if (matching < 2) return;
-    const std::string which = matching > kMostMistakes
-                                  ? fmt::format("these {} and {} more", what, matching - kMostMistakes)
-                                  : fmt::format("these {} {}", matching, what);
-    out_.push_back(
-        fmt::format("{} cannot be told apart on these rows; a case with {} may tell", which, with));
+    out_.push_back(fmt::format("these {} {} cannot be told apart on these rows; a case with {} may tell",
+                               matching, what, with));
   }
 
   /// Whether a mistake makes the wrong rows what they are. `rows`: what it makes of the rows that were tried.
   static bool explains_wrong_rows(const Tried& tried, const std::vector<RowFinding>& rows) {
     constexpr std::size_t kFewest = 4;  // fewer may match by chance
-    return tried.wrong >= kFewest && std::ranges::none_of(rows, [&](const RowFinding& r) {
-             return r.wrong_o && std::any_of(tried.rows.begin(),
-                                             tried.rows.begin() + static_cast<std::ptrdiff_t>(tried.wrong),
-                                             [&](const reference::RowId& id) { return id == r.id; });
-           });
+    const std::span wrong(tried.rows.data(), tried.wrong);
+    bool any_key = false;  // rows that lose all keys are 0 by any mistake that hides keys
+    for (const RowFinding& r : rows) {
+      if (std::ranges::find(wrong, r.id) == wrong.end()) continue;
+      if (r.wrong_o) return false;
+      any_key = any_key || r.keys > 0;
+    }
+    return tried.wrong >= kFewest && any_key;
   }
 
   /// A mistake that the kernel makes in the wrong rows alone, as so many right ones would be `broken` by it.
   static std::string part_of_rows(const Tried& tried, const std::string& mistake, std::ptrdiff_t broken) {
     return fmt::format(
-        "looks like: {}{} (all {} wrong rows tried match this mistake, which would make {} of the {} right rows tried "
+        "looks like: {}{} (perhaps: all {} wrong rows tried match this mistake, which would make {} of the {} right rows tried "
         "wrong, too)",
         mistake, kInAPart, tried.wrong, broken, tried.rows.size() - tried.wrong);
   }
@@ -361,7 +284,9 @@ class Clues {
     if (tried.wrong < static_cast<std::size_t>(kLeastTried)) return "";
     const auto found =
         misread_page(launched_, problem_, inputs_, std::span(tried.rows).first(tried.wrong), threads_);
-    return found ? tried.match({fmt::format("{}{}", found->text, kInAPart), found->lse_too}) : "";
+    return found ? tried.match({fmt::format("{}{}", found->text, kInAPart), found->lse_too}, "this mistake",
+                               true)
+                 : "";
   }
 
   std::string heads(const Tried& tried) const {
@@ -376,16 +301,42 @@ class Clues {
     return tried.match({logit_factor_text(p_, problem_.softmax_scale, found->value), found->lse_too});
   }
 
-  std::string rescale() const {
-    constexpr std::size_t kTried = 8;
+  /// Some of the rows, that have `most_values` values of V together.
+  std::vector<WrongRow> wrong_rows(const std::vector<reference::RowId>& of, std::size_t count,
+                                   int64_t most_values) const {
     int64_t values = 0;
     std::vector<WrongRow> wrong;
-    for (const reference::RowId& id : spread(wrong_o_, kTried)) {
+    for (const reference::RowId& id : spread(of, count)) {
       const auto row = std::ranges::find_if(rows_, [&](const RowFinding& r) { return r.id == id; });
       values += row->keys * p_.dim_v();
-      if (values > kValuesTried) break;
+      if (values > most_values) break;
       wrong.push_back({id, row_of(id), row->lse});
     }
+    return wrong;
+  }
+
+  /// Names what rounding in the reference gives the same error. A single key has the weight 1, whatever is rounded.
+  void rounding() {
+    std::vector<reference::RowId> ids;
+    bool in_o = false, in_lse = false;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong() || r.nan || r.keys < 2 || !std::isfinite(r.lse)) continue;
+      ids.push_back(r.id);
+      in_o = in_o || r.wrong_o;
+      in_lse = in_lse || r.wrong_lse;
+    }
+    const std::vector<WrongRow> wrong = wrong_rows(ids, 16, kValuesTried / 8);
+    const auto found = rounded_parts(launched_, problem_, inputs_, wrong, in_o, in_lse, threads_);
+    for (const std::string& what : found) {
+      add(fmt::format(
+          "looks like: {} (checked by rounding it in the reference: it gives the error of {} wrong rows tried)",
+          what, wrong.size()));
+    }
+    tell_apart(found.size(), "mistakes", "other data or lengths");
+  }
+
+  std::string rescale() const {
+    const std::vector<WrongRow> wrong = wrong_rows(wrong_o_, 8, kValuesTried);
     const auto found = missing_rescale(p_, problem_, inputs_, wrong, threads_);
     return found ? Tried{{}, wrong.size()}.match({*found, true}) : "";
   }
@@ -461,10 +412,11 @@ class Clues {
       least = std::min(least, r.factor);
       most = std::max(most, r.factor);
     }
-    if (!std::isfinite(least)) return "";
+    // Rounded scores make factors, too.
+    if (!std::isfinite(least) || (least > 0.99 && most < 1.01)) return "";
     const std::string low = fmt::format("{:.4g}", least), high = fmt::format("{:.4g}", most);
     return fmt::format(
-        "looks like: O is right but for a factor of each row ({}): the softmax denominator, or how O is rescaled",
+        "O is right but for a factor of each row ({}): perhaps the softmax denominator, or how O is rescaled",
         low == high ? low : low + " to " + high);
   }
 

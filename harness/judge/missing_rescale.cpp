@@ -4,50 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 
 #include "kernels/contract/dtype.h"
 
 namespace attnbench {
 namespace {
 
-/// The final scores of a row's keys, from key `first` on, and their values.
-struct Scored {
-  const WrongRow* row;
-  int64_t first = 0;
-  std::vector<double> scores, values;  ///< (keys), (keys, channels); -inf: not visible
-};
-
 /// How a kernel goes through blocks of keys.
 struct Order {
   int block;
   bool backwards;
 };
-
-std::vector<Scored> scored(reference::Problem problem, const reference::Inputs& inputs,
-                           std::span<const WrongRow> rows, int num_threads) {
-  problem.probs = true;
-  std::vector<reference::RowId> ids;
-  for (const WrongRow& r : rows) ids.push_back(r.id);
-  std::vector<Scored> out;
-  std::mutex mutex;
-  const int group = problem.num_heads_q / problem.num_heads_kv;
-  const auto d = static_cast<std::size_t>(problem.value_dim());
-  reference::attend(problem, inputs, ids, num_threads, [&](const reference::RowBlock& b) {
-    const auto keys = static_cast<std::size_t>(b.key_count);
-    for (std::size_t r = 0; r < b.rows.size(); ++r) {
-      const reference::RowId id = b.rows[r];
-      Scored s{nullptr, b.key_begin, std::vector<double>(keys), std::vector<double>(keys * d)};
-      for (std::size_t j = 0; j < keys; ++j) s.scores[j] = std::log(b.probs[r * keys + j]) + b.lse[r];
-      const auto begin = static_cast<int>(b.key_begin);
-      inputs.load_v(id.seq, id.head / group, begin, begin + static_cast<int>(keys), s.values.data());
-      const std::lock_guard lock(mutex);
-      s.row = &*std::ranges::find_if(rows, [&](const WrongRow& w) { return w.id == id; });
-      out.push_back(std::move(s));
-    }
-  });
-  return out;
-}
 
 /// O and LSE of a row.
 struct Result {
@@ -56,7 +23,7 @@ struct Result {
 };
 
 /// What comes of `order` without rescaling; with one block of all keys, the right result.
-Result not_rescaled(const Order& order, const Scored& s) {
+Result not_rescaled(const Order& order, const ScoredRow& s) {
   const std::size_t d = s.row->out.size(), keys = s.scores.size();
   const auto block_of = [&](std::size_t j) { return (s.first + static_cast<int64_t>(j)) / order.block; };
   Result result{std::vector<double>(d), 0};
@@ -94,9 +61,9 @@ bool alike(const std::vector<double>& o, double lse, const Result& expected, dou
 
 /// Whether all rows are as `order` leaves them, and most of them clearly not as they should be: an error as small as
 /// that of rounding fits any order that changes little.
-bool explains(const Order& order, std::span<const Scored> rows, double roundoff) {
+bool explains(const Order& order, std::span<const ScoredRow> rows, double roundoff) {
   std::size_t changed = 0;
-  for (const Scored& s : rows) {
+  for (const ScoredRow& s : rows) {
     const Result wrong = not_rescaled(order, s), right = not_rescaled({INT32_MAX, false}, s);
     if (!alike(s.row->out, s.row->lse, wrong, 8 * roundoff)) return false;
     changed += !alike(wrong.o, wrong.lse, right, 16 * roundoff);
@@ -113,7 +80,7 @@ std::optional<std::string> missing_rescale(const CaseParams& p, const reference:
   // With few channels a wrong row may fit by chance. A sink is in no block, and dropped weights have no score.
   if (rows.empty() || std::pow(16 * roundoff, p.dim_v()) > 1e-6 || p.sinks || p.dropout > 0)
     return std::nullopt;
-  const std::vector<Scored> all = scored(problem, inputs, rows, num_threads);
+  const std::vector<ScoredRow> all = scored_rows(problem, inputs, rows, num_threads);
   std::vector<int> blocks = {1, 8, 16, 32, 64, 128, 256};
   if (p.kv == KvSource::kPaged) blocks.insert(blocks.begin(), p.block_size);
   for (const int block : blocks) {

@@ -4,19 +4,11 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "harness/config/case_params.h"
-#include "reference/reference.h"
+#include "harness/judge/scored_rows.h"
 
 namespace attnbench {
-
-/// A wrong row and what is stored for it: O, (head_dim_v), and LSE.
-struct WrongRow {
-  reference::RowId id;
-  std::vector<double> out;
-  double lse;
-};
 
 /// What explains all of `rows`: "neither O nor the sum is rescaled when a later block of 64 keys raises the maximum".
 /// Nothing if no size and order of blocks does. `problem` and `inputs` are the case's own.

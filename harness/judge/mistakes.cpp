@@ -65,21 +65,7 @@ struct KeyTile {
   int before(std::size_t b) const { return page && !leftpad.empty() ? leftpad[b] : 0; }
 };
 
-/// The scales of the blocks of a stored row of K or V.
-struct BlockScales {
-  const Case& item;
-  Tensor tensor;
-  GivenBlocks::Row row;
-  int head;
-
-  /// Channels that have scales.
-  int channels(int dim) const { return item.params.k_tail() > 0 ? item.params.dim_v() : dim; }
-  double of_block(int block) const {
-    return static_cast<double>(block_scale_at(item, tensor, row.seq, row.pos, head, block));
-  }
-};
-
-/// Collects the mistakes of a problem, and those of a case.
+/// Collects the mistakes of a problem.
 class Mistakes {
  public:
   Mistakes(const P& right, const Layout& layout, const reference::Inputs& inputs)
@@ -90,7 +76,7 @@ class Mistakes {
     misread("", fmt::format("all query heads read KV head {}", kv_head), {.k_head = head, .v_head = head});
     return std::move(out_);
   }
-  std::vector<Mistake> all(const Case* c) && {
+  std::vector<Mistake> all() && {
     scale();
     mask();
     if (layout_.custom_mask) custom_mask();
@@ -98,7 +84,6 @@ class Mistakes {
     tiles();
     scores();
     heads();
-    if (c != nullptr) stored_values(*c);
     return std::move(out_);
   }
 
@@ -120,12 +105,7 @@ class Mistakes {
     }
   }
   void misread(std::string fault, std::string text, Misread::How how) {
-    const bool by_query_head = static_cast<bool>(how.k_head);
-    add({std::move(text),
-         [by_query_head](P& x) {
-           if (by_query_head) x.num_heads_kv = x.num_heads_q;
-         },
-         p_, std::make_shared<Misread>(p_, inputs_, std::move(how)), true, true, std::move(fault)});
+    out_.push_back(misread_mistake(p_, inputs_, std::move(fault), std::move(text), std::move(how)));
   }
   void add(Mistake m) {
     m.change(m.problem);
@@ -181,6 +161,18 @@ class Mistakes {
          "attention_chunk is applied as a window: the last attention_chunk keys are seen, not those of the chunk",
          [](P& x) { x.window_left = std::exchange(x.attention_chunk, 0) - 1; }},
         {chunks, "", "attention_chunk is one key too wide", [](P& x) { ++x.attention_chunk; }},
+        {chunks, "chunk_of_the_query_index",
+         "chunks count from a sequence's first query, not from its first key",
+         [](P& x) {
+           if (x.attention_chunk == 0) return;  // another mistake of a pair has ignored them
+           x.sees = [chunk = x.attention_chunk, right = x.sees, q = x.q_lens, k = x.k_lens](
+                        int seq, int pos, int head, int64_t key) {
+             const auto b = static_cast<std::size_t>(seq);
+             const int64_t first = pos / chunk * chunk + k[b] - q[b];
+             return key >= first && key < first + chunk && (!right || right(seq, pos, head, key));
+           };
+           x.attention_chunk = 0;
+         }},
         {left >= 0, "window_ignored", "window_left is not applied", with(&P::window_left, -1)},
         {left >= 0, "", "window_left is one key too wide", with(&P::window_left, left + 1)},
         {left > 0, "window_off_by_one", "window_left is one key too narrow", with(&P::window_left, left - 1)},
@@ -296,6 +288,11 @@ class Mistakes {
          [](P& x) { x.alibi_sqrt = true; }},
         {p_.alibi_slopes.size() > heads, "alibi_slopes_of_sequence_0",
          "ALiBi's slopes of sequence 0 are taken for all", [heads](P& x) { x.alibi_slopes.resize(heads); }},
+        {alibi && p_.alibi_slopes.size() == heads && heads > 1, "alibi_slope_of_another_head",
+         "query head h has the ALiBi slope of head h + 1",
+         [](P& x) { std::ranges::rotate(x.alibi_slopes, x.alibi_slopes.begin() + 1); }},
+        {p_.sinks.size() > 1, "sink_of_another_head", "query head h has the sink of head h + 1",
+         [](P& x) { std::ranges::rotate(x.sinks, x.sinks.begin() + 1); }},
         {!p_.sinks.empty(), "sink_ignored", "the sinks are not applied", [](P& x) { x.sinks.clear(); }},
         {p_.qv, "qv_ignored", "qv is not applied", [](P& x) { x.qv = false; }},
     });
@@ -345,98 +342,6 @@ class Mistakes {
       misread("", "keys and values are exchanged", {.exchanged = true});
   }
 
-  void stored_values(const Case& c) {
-    const CaseParams& p = c.params;
-    packed_rows(p);
-    if (p.rotary_cached) keys_not_turned(c);
-    const auto descale = [&](Tensor tensor, DType type, const char* name) {
-      if (!(is_fp8(type) && p.kv_dtype != KvDType::kDsMla) && type != DType::kInt8 && type != DType::kE2m1x2)
-        return;
-      misread("", fmt::format("descales of {} are not applied", name),
-              {.change = [tensor, &c](Tensor of, int seq, int pos, int head, std::span<double> row) {
-                if (of != tensor) return;
-                const int owner = tensor != Tensor::kQ && pos < c.params.shared_tokens() ? 0 : seq;
-                for (std::size_t i = 0; i < row.size(); ++i)
-                  row[i] /= static_cast<double>(descale_of(c, tensor, owner, pos, head, static_cast<int>(i)));
-              }});
-    };
-    descale(Tensor::kQ, p.type_of_q(), "Q");
-    descale(Tensor::kK, p.type_of_k(), "K");
-    descale(Tensor::kV, p.type_of_v(), "V");
-    if (p.scale_block() > 0) block_scales(c);
-  }
-
-  /// The rows of K and V of each sequence, found by the offsets of q.
-  void packed_rows(const CaseParams& p) {
-    const auto longer = [](const SeqLen& s) { return s.k > s.q; };
-    if (p.kv != KvSource::kPacked || p.gap_tokens > 0 || p.gap_queries > 0 || p.seqs.size() < 2) return;
-    if (!std::any_of(p.seqs.begin(), p.seqs.end() - 1, longer)) return;
-    if (std::ranges::any_of(p.seqs, [](const SeqLen& s) { return s.q > s.k; })) return;
-    misread("", "K and V of sequence b are read from row cu_seqlens_q[b] on, not cu_seqlens_k[b]",
-            {.place = [&p](Tensor, int seq, int pos) {
-              int64_t row = pos;
-              for (int b = 0; b < seq; ++b) row += p.seqs[static_cast<std::size_t>(b)].q;
-              int from = 0;
-              for (; row >= p.seqs[static_cast<std::size_t>(from)].k; ++from)
-                row -= p.seqs[static_cast<std::size_t>(from)].k;
-              return std::pair(from, static_cast<int>(row));
-            }});
-  }
-
-  void keys_not_turned(const Case& c) {
-    struct Stored {
-      Case item;
-      std::vector<unsigned char> no_new_rows = {};
-      CaseInputs inputs{item, no_new_rows};
-      explicit Stored(Case of) : item(std::move(of)) {}
-    };
-    Case unturned = c;
-    unturned.params.rotary = Rotary::kNone;
-    unturned.params.rotary_cached = false;
-    misread("", "keys of the cache are not turned",
-            {.change = [stored = std::make_shared<Stored>(unturned)](Tensor tensor, int seq, int pos,
-                                                                     int head, std::span<double> row) {
-              if (tensor == Tensor::kK) stored->inputs.load_k(seq, head, pos, pos + 1, row.data());
-            }});
-  }
-
-  void block_scales(const Case& c) {
-    const auto changed = [&](const std::string& text, auto change, bool k = true, bool v = true) {
-      misread(
-          "", text,
-          {.change = [change, k, v, &c](Tensor tensor, int seq, int pos, int head, std::span<double> row) {
-            if (!(tensor == Tensor::kK ? k : tensor == Tensor::kV && v)) return;
-            const Tensor stored = c.params.v_is_k_view ? Tensor::kK : tensor;
-            change(BlockScales{c, stored, stored_row(c.params, seq, pos), head}, static_cast<int>(row.size()),
-                   row.data());
-          }});
-    };
-    const auto by = [n = c.params.scale_block()](auto factor) {
-      return [n, factor](const BlockScales& s, int dim, double* row) {
-        const int blocks = s.channels(dim) / n;
-        for (int i = 0; i < blocks * n; ++i) row[i] *= factor(s, i / n, blocks);
-      };
-    };
-    const auto none = by([](const BlockScales& s, int block, int) { return 1 / s.of_block(block); });
-    const auto next = by([](const BlockScales& s, int block, int blocks) {
-      return s.of_block((block + 1) % blocks) / s.of_block(block);
-    });
-    changed("scales of blocks of channels are not applied", none);
-    changed("scales of blocks of channels are not applied to K", none, true, false);
-    changed("scales of blocks of channels are not applied to V", none, false, true);
-    changed("blocks of channels have the scales of their neighbours", next);
-    if (c.params.kv_dtype == KvDType::kNvfp4) {
-      changed("the two numbers of a byte of K and V are exchanged",
-              [](const BlockScales&, int dim, double* row) {
-                for (int i = 0; i < dim; i += 2) std::swap(row[i], row[i + 1]);
-              });
-    } else {
-      changed("channels of K behind head_dim_v are left out", [](const BlockScales& s, int dim, double* row) {
-        std::fill(row + s.channels(dim), row + dim, 0.0);
-      });
-    }
-  }
-
   const P& p_;  ///< the right problem
   const Layout& layout_;
   const reference::Inputs& inputs_;
@@ -456,16 +361,34 @@ Layout layout_of(const CaseParams& p) {
 
 }  // namespace
 
+Mistake misread_mistake(const P& right, const reference::Inputs& inputs, std::string fault, std::string text,
+                        Misread::How how) {
+  const bool by_query_head = static_cast<bool>(how.k_head);
+  Mistake m{std::move(text),
+            [by_query_head](P& x) {
+              if (by_query_head) x.num_heads_kv = x.num_heads_q;
+            },
+            right,
+            std::make_shared<Misread>(right, inputs, std::move(how)),
+            true,
+            true,
+            std::move(fault)};
+  m.change(m.problem);
+  return m;
+}
+
 Mistake reads_kv_head(const P& right, const reference::Inputs& inputs, int kv_head) {
   return Mistakes(right, {}, inputs).one_head(kv_head).front();
 }
 
 std::vector<Mistake> mistakes_of(const P& right, const Layout& layout, const reference::Inputs& inputs) {
-  return Mistakes(right, layout, inputs).all(nullptr);
+  return Mistakes(right, layout, inputs).all();
 }
 
 std::vector<Mistake> mistakes_of(const Case& c, const P& right, const reference::Inputs& inputs) {
-  return Mistakes(right, layout_of(c.params), inputs).all(&c);
+  std::vector<Mistake> all = mistakes_of(right, layout_of(c.params), inputs);
+  for (Mistake& m : stored_mistakes(c, right, inputs)) all.push_back(std::move(m));
+  return all;
 }
 
 }  // namespace attnbench

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/cases/case.h"
+#include "harness/judge/misread.h"
 #include "reference/reference.h"
 
 namespace attnbench {
@@ -33,6 +34,10 @@ struct Layout {
   bool v_is_k_view = false;
 };
 
+/// The mistake that inputs are read as `how` says.
+Mistake misread_mistake(const reference::Problem& right, const reference::Inputs& inputs, std::string fault,
+                        std::string text, Misread::How how);
+
 /// The mistake that all query heads read K and V of KV head `kv_head`.
 Mistake reads_kv_head(const reference::Problem& right, const reference::Inputs& inputs, int kv_head);
 
@@ -40,6 +45,9 @@ Mistake reads_kv_head(const reference::Problem& right, const reference::Inputs& 
 /// result.
 std::vector<Mistake> mistakes_of(const reference::Problem& right, const Layout& layout,
                                  const reference::Inputs& inputs);
+/// Mistakes in how the values of a case are stored. All arguments must outlive the result.
+std::vector<Mistake> stored_mistakes(const Case& c, const reference::Problem& right,
+                                     const reference::Inputs& inputs);
 /// The same of a case, and mistakes in how its values are stored.
 std::vector<Mistake> mistakes_of(const Case& c, const reference::Problem& right,
                                  const reference::Inputs& inputs);

@@ -105,6 +105,7 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
     const RowMoments m = moments_of(block, r, own);
     Row row;
     double z2 = 0;
+    bool any_nan = false;
     CommonShares shares;
     f.integers = dtype_size(stored.type) == sizeof(int16_t);
     for (std::size_t c = 0; c < d; ++c) {
@@ -118,6 +119,7 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
         sigma = std::hypot(sigma, std::sqrt(outputs.extra_variance[static_cast<std::size_t>(at)]));
       const double z = m.keys > 0 ? (got - o) / sigma : got == 0 ? 0 : INFINITY;
       f.nan = f.nan || !std::isfinite(got);
+      any_nan = any_nan || std::isnan(got);
       f.zero = f.zero && got == 0;
       if (f.integers) {
         int16_t bits = 0;
@@ -131,7 +133,10 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
       if (!(std::abs(z) <= kMaxZ)) {
         if (f.wrong_channels++ == 0) f.first_channel = static_cast<int>(c);
         f.last_channel = static_cast<int>(c);
+        f.wrong_not_zero += got != 0;
+        if (got == 0) f.largest_wrong_zero = std::max(f.largest_wrong_zero, std::abs(o));
       }
+      if (got != 0) f.least_not_zero = std::min(f.least_not_zero, std::abs(o));
       row.got.push_back(got);
       row.expected.push_back(o);
       row.sigma.push_back(sigma);
@@ -146,6 +151,7 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
       f.wrong_lse = f.lse != m.lse;
     }
     f.nan = f.nan || std::isnan(f.lse);
+    f.inf = f.nan && !any_nan && !std::isnan(f.lse);
     return f;
   };
 

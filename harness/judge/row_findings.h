@@ -1,6 +1,7 @@
 // What is wrong with each single row of an attention case.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -21,12 +22,16 @@ struct RowFinding {
   bool wrong_o = false;
   bool wrong_lse = false;
   bool nan = false;        ///< an element of O is not finite, or the LSE is NaN
+  bool inf = false;        ///< what is not finite in O is infinite, and the LSE is no NaN
   bool unwritten = false;  ///< the LSE has the bits that it had before the launch
   bool zero = true;        ///< O is 0 in all channels
   /// The bits of O, as integers of 16 bits, are the expected numbers but for their fractions.
   bool integers = false;
   int wrong_channels = 0;
   int first_channel = -1, last_channel = -1;  ///< first and last wrong one; -1: none
+  int wrong_not_zero = 0;                     ///< wrong elements that are not 0
+  double largest_wrong_zero = 0;              ///< absolute expected value of a wrong element that is 0
+  double least_not_zero = INFINITY;           ///< absolute expected value of an element that is not 0
   double factor = 0;  ///< O is the expected row times this; 0: O is right, or no multiple of that row
   double lse = 0, expected_lse = 0;
   double mean_z2 = 0;   ///< of O, over the channels

@@ -35,6 +35,7 @@ class Traits {
     residues();
     low_scores();
     set_of("sequence", [](const RowFinding& r) { return r.id.seq; });
+    std::erase_if(out_, [this](const RowTrait& t) { return rows_by_chance(t.has); });
     return std::move(out_);
   }
 
@@ -76,8 +77,8 @@ class Traits {
     const auto longer = [least](const RowFinding& r) { return r.keys >= least; };
     if (by_chance(longer) || 4 * wrong < std::ranges::count_if(rows_, longer)) return "";
     return fmt::format(
-        "all wrong rows see {} keys or more, and rows with fewer keys are right: look at what happens from "
-        "one block of keys to the next, such as rescaling O and the sum when the maximum grows",
+        "all wrong rows see {} keys or more, and rows with fewer keys are right: perhaps what happens from one block of "
+        "keys to the next, such as rescaling O and the sum when the maximum grows",
         least);
   }
 
@@ -90,9 +91,13 @@ class Traits {
     for (const RowFinding& r : rows_) {
       if (r.wrong()) wrong.insert(number(r));
     }
+    std::set<int> all;
+    for (const RowFinding& r : rows_) all.insert(number(r));
+    const auto has = [wrong, number](const RowFinding& r) { return wrong.contains(number(r)); };
+    if (rows_by_chance(has, sets_of(wrong.size(), all.size()))) return;
     const std::vector<int> list(wrong.begin(), wrong.end());
-    out_.push_back({fmt::format("are of {}{} {}", what, list.size() == 1 ? "" : "s", ranges_text(list)),
-                    [wrong, number](const RowFinding& r) { return wrong.contains(number(r)); }});
+    out_.push_back(
+        {fmt::format("are of {}{} {}", what, list.size() == 1 ? "" : "s", ranges_text(list)), has});
   }
 
   void positions() {
@@ -188,16 +193,37 @@ class Traits {
       if (r.wrong()) wrong.insert(static_cast<int>(number(r) % modulus));
     }
     if (greatest + 1 < 2 * modulus) return;  // a period that comes only once is none
-    // There are many sets of residues to choose from: (modulus choose their number).
-    double sets = 1;
-    for (std::size_t i = 0; i < wrong.size(); ++i)
-      sets *= static_cast<double>(modulus - static_cast<int>(i)) / static_cast<double>(i + 1);
     const auto has = [wrong, number, modulus](const RowFinding& r) {
       return wrong.contains(static_cast<int>(number(r) % modulus));
     };
-    if (2 * wrong.size() > static_cast<std::size_t>(modulus) || by_chance(has, sets)) return;
+    const auto residues = static_cast<std::size_t>(modulus);
+    if (2 * wrong.size() > residues || by_chance(has, sets_of(wrong.size(), residues))) return;
     const std::vector<int> list(wrong.begin(), wrong.end());
     out_.push_back({fmt::format(fmt::runtime(text), ranges_text(list), modulus), has});
+  }
+
+  static constexpr double kMostChance = 1e-4;
+
+  /// There are so many sets of `some` numbers to choose from `all`.
+  static double sets_of(std::size_t some, std::size_t all) {
+    double sets = 1;
+    for (std::size_t i = 0; i < some; ++i) sets *= static_cast<double>(all - i) / static_cast<double>(i + 1);
+    return sets;
+  }
+
+  /// The chance that `wrong` of `all` things are among the `with_trait`, one of so many `ways`, is no small one.
+  static bool is_chance(std::size_t wrong, std::size_t with_trait, std::size_t all, double ways) {
+    for (std::size_t i = 0; i < wrong && ways > 0; ++i)
+      ways *= (static_cast<double>(with_trait) - static_cast<double>(i)) / static_cast<double>(all - i);
+    return ways > kMostChance;
+  }
+
+  /// Whether as many wrong rows in random places may all have this trait, one of so many `ways`.
+  bool rows_by_chance(const std::function<bool(const RowFinding&)>& has, double ways = 1) const {
+    const auto wrong = std::ranges::count_if(rows_, [](const RowFinding& r) { return r.wrong(); });
+    const auto with_trait = std::ranges::count_if(rows_, has);
+    return is_chance(static_cast<std::size_t>(wrong), static_cast<std::size_t>(with_trait), rows_.size(),
+                     ways);
   }
 
   /// True if wrong rows in random places may all have this trait, whose bound or set was taken from the wrong rows, one
@@ -205,7 +231,6 @@ class Traits {
   /// with the trait puts w wrong tokens of n among the w + r that have it with the probability
   /// (w + r choose w) / (n choose w) for each way.
   bool by_chance(const std::function<bool(const RowFinding&)>& has, double ways = 2) const {
-    constexpr double kMost = 1e-3;  // some thirty traits are tried
     std::set<std::pair<int, int>> wrong, with_trait, all;
     for (const RowFinding& r : rows_) {
       const std::pair token(r.id.seq, r.id.pos);
@@ -213,10 +238,7 @@ class Traits {
       if (r.wrong()) wrong.insert(token);
       if (has(r)) with_trait.insert(token);
     }
-    double p = ways;
-    for (std::size_t i = 0; i < wrong.size(); ++i)
-      p *= static_cast<double>(with_trait.size() - i) / static_cast<double>(all.size() - i);
-    return p > kMost;
+    return is_chance(wrong.size(), with_trait.size(), all.size(), ways);
   }
 
   /// Rows whose weights are all 0 in float32 if the running maximum starts too high.
@@ -248,8 +270,10 @@ std::string overflow(std::span<const RowFinding> rows) {
     ++(r.lse > 0 ? too_large : none);
   }
   const char* first = "where the row's greatest score is not subtracted first";
-  if (too_large > 0) return fmt::format("the LSE of {} of them is inf: exp overflows {}", too_large, first);
-  return none > 0 ? fmt::format("their weights sum to 0: exp underflows {}, or no key is seen", first) : "";
+  if (too_large > 0)
+    return fmt::format("the LSE of {} of them is inf: perhaps exp overflows {}", too_large, first);
+  return none > 0 ? fmt::format("their weights sum to 0: perhaps exp underflows {}, or no key is seen", first)
+                  : "";
 }
 
 }  // namespace
@@ -314,10 +338,7 @@ std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows) {
         "thread that is not joined, or on a stream that is not waited for)",
         n, row_text(first->id));
   }
-  if (nan->keys == 0) return "";
-  if (!nan->wrong_lse) return kNanOfVOrUnwritten;
-  return "the NaN comes from memory that must not be read, such as behind a sequence's last key or in unused "
-         "pages";
+  return "";
 }
 
 }  // namespace attnbench

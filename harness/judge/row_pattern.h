@@ -1,4 +1,4 @@
-// What the wrong rows of a case have in common, and the right ones have not; and where their NaN comes from.
+// What the wrong rows of a case have in common, and the right ones have not.
 #pragma once
 
 #include <span>
@@ -15,12 +15,8 @@ std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows);
 /// the launch left it.
 std::string lse_order(const CaseParams& p, std::span<const RowFinding> rows, std::span<const float> lse);
 
-inline constexpr const char* kNanOfV = "the NaN comes from a row of V that must not be read (0 * NaN is NaN)";
-/// What nan_source() says where only the bits of O, or another launch, can tell.
-inline constexpr const char* kNanOfVOrUnwritten =
-    "the NaN comes from a row of V that must not be read (0 * NaN is NaN), or from O that was not written";
-
-/// Where the NaN of wrong rows comes from; empty if there is none, or nothing tells.
+/// What the LSEs of rows with NaN tell of it: that they were not written, or perhaps that exponentials left their range.
+/// Empty if there is none, or only another launch can tell (session/experiments.h).
 std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows);
 
 /// "seq 1 pos 2 head 3".

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 
@@ -21,6 +22,21 @@ std::vector<FaultClass> all_faults() {
           scale_faults(),      custom_mask_faults(), key_list_faults(),
           move_faults(),       query_faults(),       cached_rotary_faults(),
           block_scale_faults()};
+}
+
+Case fault_case(const std::string& yaml, uint64_t seed) {
+  std::vector<Case> cases = expand(parse_inline_case(yaml, {}, seed)).cases;
+  if (cases.size() != 1) throw std::logic_error("a fault's case is no single case: " + yaml);
+  return cases[0];
+}
+
+std::string in_type_of(const Kernel& kernel, const std::string& yaml) {
+  constexpr std::string_view kWritten = " dtype: bf16";
+  const std::size_t at = yaml.find(kWritten);
+  if ((kernel.features & kBf16) || at == std::string::npos) return yaml;
+  if (yaml.find("fp8_ds_mla") != std::string::npos) return yaml;  // these rows hold bf16
+  const char* type = (kernel.features & kFp16) ? " dtype: fp16" : " dtype: fp32";
+  return std::string(yaml).replace(at, kWritten.size(), type);
 }
 
 std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups) {

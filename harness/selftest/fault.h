@@ -77,6 +77,11 @@ FaultClass key_list_faults();
 FaultClass move_faults();
 FaultClass block_scale_faults();
 
+/// The case that one of Fault::cases is.
+Case fault_case(const std::string& yaml, uint64_t seed);
+/// A case of a fault in a type that `kernel` takes: cases are written in bf16, which few of them are about.
+std::string in_type_of(const Kernel& kernel, const std::string& yaml);
+
 // Building blocks of faults.
 
 /// The groups in one list, in their order.

@@ -83,14 +83,8 @@ FaultClass mask_faults() {
        known("chunk_ignored", "keys of all chunks are seen", {kChunked, kChunkedFull}, {"attention_chunk"}),
        known("chunk_as_a_window", "the last attention_chunk keys are seen, not those of the query's chunk",
              {kChunked}, {"attention_chunk"}),
-       {"chunk_of_the_query_index",
-        "chunks count from the first query, not from the first key",
-        {kChunked, kChunkedFull},
-        with_keys([](const HostView& v, HostRow& r) {
-          const int64_t chunk = v.p().attention_chunk, before = int64_t{r.k_len} - r.q_len;
-          r.lo = std::max<int64_t>(0, r.i / chunk * chunk + before);
-          r.hi = std::min<int64_t>(v.p().causal ? r.diag + 1 : r.k_len, r.lo + chunk);
-        })},
+       known("chunk_of_the_query_index", "chunks count from the first query, not from the first key",
+             {kChunked, kChunkedFull}),
        {"chunk_ends_one_key_late",
         "the first key of the next chunk is seen",
         {kChunkedFull},

@@ -131,6 +131,19 @@ Json sensitivity_to_json(const RunContext& context, const Kernel& kernel,
   return j;
 }
 
+Json clues_to_json(const RunContext& context, const std::vector<ClueShare>& shares) {
+  Json j{{"context", context_to_json(context)}, {"faults", Json::array()}, {"summary", clue_summary(shares)}};
+  for (const ClueShare& s : shares) {
+    Json& row = j["faults"].emplace_back(Json{{"name", s.fault},
+                                              {"kernel", s.kernel},
+                                              {"cases", s.cases},
+                                              {"named", s.named},
+                                              {"misnamed", s.misnamed}});
+    if (!s.seen.empty()) row["seen"] = s.seen;
+  }
+  return j;
+}
+
 std::string SelftestResult::clean_text() const {
   // The first failure of each kind, and how many there are.
   std::vector<std::pair<const CleanFailure*, int64_t>> groups;

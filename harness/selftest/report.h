@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "harness/results/record.h"
+#include "harness/selftest/clue_shares.h"
 #include "harness/selftest/selftest.h"
 #include "harness/selftest/sensitivity.h"
 
@@ -21,6 +22,9 @@ nlohmann::ordered_json selftest_to_json(const RunContext& context, const Selftes
 /// caught_by.
 nlohmann::ordered_json sensitivity_to_json(const RunContext& context, const Kernel& kernel,
                                            const std::vector<SensitivityRow>& rows);
+
+/// {context, faults: [{name, kernel, cases, named, misnamed, seen}], summary}, each as in ClueShare.
+nlohmann::ordered_json clues_to_json(const RunContext& context, const std::vector<ClueShare>& shares);
 
 /// A step's result as JSON, for messages between processes, and back. step_from_json throws std::exception if
 /// `j` is no such result.

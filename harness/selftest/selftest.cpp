@@ -23,22 +23,6 @@ using Outcome = FaultResult::Outcome;
 
 constexpr const char* kNeedsMore = "the case needs more than the kernel has: ";
 
-Case case_of(const std::string& yaml, uint64_t seed) {
-  std::vector<Case> cases = expand(parse_inline_case(yaml, {}, seed)).cases;
-  if (cases.size() != 1) throw std::logic_error("a fault's case is no single case: " + yaml);
-  return cases[0];
-}
-
-/// A case of a fault in a type that `kernel` takes: cases are written in bf16, which few of them are about.
-std::string in_type_of(const Kernel& kernel, const std::string& yaml) {
-  constexpr std::string_view kWritten = " dtype: bf16";
-  const std::size_t at = yaml.find(kWritten);
-  if ((kernel.features & kBf16) || at == std::string::npos) return yaml;
-  if (yaml.find("fp8_ds_mla") != std::string::npos) return yaml;  // these rows hold bf16
-  const char* type = (kernel.features & kFp16) ? " dtype: fp16" : " dtype: fp32";
-  return std::string(yaml).replace(at, kWritten.size(), type);
-}
-
 SessionOptions all_checks(int repeats) {
   SessionOptions o;
   o.check = CheckMode::kFull;
@@ -166,7 +150,7 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     return result;
   }
   for (const std::string& yaml : fault.cases) {
-    const Case c = case_of(fault.about_types() ? yaml : in_type_of(kernel, yaml), 1);
+    const Case c = fault_case(fault.about_types() ? yaml : in_type_of(kernel, yaml), 1);
     if (c.params.op != kernel.op) continue;
     result.item = c.id;
     before(c.id);
@@ -259,7 +243,7 @@ KernelStatus copied(Tamper& t, const OpParams& op) {
 CleanResult run_clean(const SelftestStep& step, Device& device, const Follower& before) {
   CleanResult clean;
   const Kernel& kernel = *step.kernel;
-  const Case c = case_of(step.item, step.seed);
+  const Case c = fault_case(step.item, step.seed);
   before(c.id);
   count_clean(run(c, kernel, device, 2), "", clean);
   if (!clean.failures.empty()) return clean;  // the others would fail alike
@@ -323,13 +307,13 @@ std::vector<SelftestStep> plan_selftest(KernelTable table, DeviceKind device,
       for (const FaultClass& group : groups) {
         for (const Fault& fault : group.faults) {
           if (options.chosen && !options.chosen(full_name(group, fault))) continue;
-          if (case_of(fault.cases[0], 1).params.op != op) continue;
+          if (fault_case(fault.cases[0], 1).params.op != op) continue;
           cases.insert(fault.cases.begin(), fault.cases.end());
           with_faults.push_back({kernel, full_name(group, fault), "", 1});
         }
       }
       for (const std::string& yaml : cases) {
-        if (case_of(yaml, 1).params.op != op) continue;
+        if (fault_case(yaml, 1).params.op != op) continue;
         for (int seed = 1; seed <= options.seeds; ++seed) {
           steps.push_back({kernel, "", in_type_of(*kernel, yaml), static_cast<uint64_t>(seed)});
         }
@@ -347,7 +331,7 @@ StepResult run_step(const SelftestStep& step, Device& device, const Follower& be
 }
 
 std::string repro_of_clean(const SelftestStep& step, const std::string& device) {
-  const Case c = case_of(step.item, step.seed);
+  const Case c = fault_case(step.item, step.seed);
   return repro_line({&c, step.kernel}, device, all_checks(2));
 }
 

@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <span>
 #include <vector>
 
-#include "harness/judge/bitwise.h"
 #include "harness/judge/clues.h"
 #include "harness/judge/rank_states.h"
-#include "harness/judge/row_pattern.h"
 #include "harness/judge/verify.h"
 #include "harness/launch/numerics_bounds.h"
 #include "harness/launch/python.h"
 #include "harness/launch/refused_launch.h"
+#include "harness/session/experiments.h"
 #include "harness/session/invariants.h"
 #include "harness/session/memory_check.h"
 
@@ -27,95 +25,6 @@ namespace {
 constexpr double kMostReferenceSeconds = 15;
 /// The second launch of a wrong case is omitted after a first one that took longer than this.
 constexpr double kMostLaunchSeconds = 5;
-
-/// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
-/// shows, in words. Leaves the outputs of the second launch.
-std::string second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
-                          const Check& check, const HostOutputs& first, uint64_t digest) {
-  try {
-    workload.reset_outputs();
-    launcher.launch();
-    device.synchronize();
-    if (workload.outputs_digest() == digest) return "";
-    const HostOutputs second = launcher.outputs(workload);
-    const Verdict again = verify(workload, second, launcher.numerics(), check);
-    if (again.pass) return std::string("a second launch on the same inputs was right: ") + kARace;
-    if (!(work.kernel->flags & kDeterministic))
-      return "a second launch on the same inputs was wrong in other bits, which this kernel does not promise to repeat";
-    const auto where =
-        work.item->params.does().attends ? first_difference(*work.item, first, second) : std::nullopt;
-    return fmt::format("a second launch on the same inputs gave other numbers{}: {}",
-                       where ? " (" + *where + ")" : "", kARace);
-  } catch (const std::exception& e) {  // the first launch's verdict stands
-    return fmt::format("a second launch on the same inputs failed: {}", e.what());
-  }
-}
-
-/// Whether all bytes of element `at` of O, which has `size` bytes, are `byte`.
-bool has_bytes(const HostOutputs& o, std::size_t at, std::size_t size, unsigned char byte) {
-  const auto element = std::span(o.out).subspan(at * size, size);
-  return std::all_of(element.begin(), element.end(), [byte](unsigned char b) { return b == byte; });
-}
-
-/// If O has NaN, launches once more on outputs that hold 0 before, and adds to the clues whether the NaN was computed, or O
-/// was not written.
-void tell_unwritten(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
-                    const HostOutputs& first, Verdict& v) {
-  const CaseParams& p = work.item->params;
-  if (!p.does().forward() || p.path != Path::kOneCall) return;
-  if (std::count(v.failed_by.begin(), v.failed_by.end(), detector::kPoison) == 0) return;
-  const auto size = static_cast<std::size_t>(dtype_size(p.dtype));
-  std::vector<std::size_t> ones;  // what nobody wrote has all bits one
-  for (std::size_t i = 0; i < first.out.size() / size; ++i) {
-    if (has_bytes(first, i, size, 0xff)) ones.push_back(i);
-  }
-  if (ones.empty()) {
-    if (std::erase(v.clues, kNanOfVOrUnwritten) > 0) v.clues.emplace_back(kNanOfV);
-    return;
-  }
-  try {
-    workload.reset_outputs(0);
-    launcher.launch();
-    device.synchronize();
-    const HostOutputs other = launcher.outputs(workload);
-    const auto zeros = static_cast<std::size_t>(
-        std::count_if(ones.begin(), ones.end(), [&](std::size_t i) { return has_bytes(other, i, size, 0); }));
-    std::erase(v.clues, kNanOfVOrUnwritten);
-    const auto of_memory = [](const std::string& clue) {
-      return clue.starts_with("the NaN comes from memory");
-    };
-    if (zeros == 0) {
-      if (std::any_of(v.clues.begin(), v.clues.end(), of_memory)) return;
-      v.clues.emplace_back(
-          "the NaN of O was computed, as it is there in a launch whose outputs held 0 before: memory that must not be "
-          "read was used");
-    } else {
-      v.clues.push_back(fmt::format(
-          "{} elements of O were not written when the launch ended: they are 0 in a launch whose outputs held 0 before",
-          ones.size() == zeros ? std::to_string(zeros)
-                               : fmt::format("{} of the {} NaN", zeros, ones.size())));
-    }
-  } catch (const std::exception&) {  // the first launch's verdict stands
-  }
-}
-
-/// Adds to the clues what a second launch shows. Damaged memory would show in it, too.
-void tell_second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
-                        const Check& check, const HostOutputs& first, uint64_t digest, Verdict& v) {
-  for (const char* damage : {detector::kGuard, detector::kInputDigest}) {
-    if (std::count(v.failed_by.begin(), v.failed_by.end(), damage) > 0) return;
-  }
-  tell_unwritten(work, workload, launcher, device, first, v);
-  const std::string other = second_launch(work, workload, launcher, device, check, first, digest);
-  const char* same = "a second launch gave the same bits";
-  if (!other.empty()) {
-    v.clues.push_back(other);
-  } else if (v.clues.empty()) {
-    v.clues.emplace_back(same);
-  } else {
-    v.clues.front() += std::string("; ") + same;
-  }
-}
 
 }  // namespace
 
@@ -171,7 +80,7 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   }
   look_at_memory(workload, launcher, v);
   if (explain && launch_s <= kMostLaunchSeconds)
-    tell_second_launch(work, workload, launcher, device, check, outputs, digest, v);
+    tell_by_launches(work, workload, launcher, device, options, check, outputs, digest, v);
   const bool invariants = options.invariants && work.index % options.invariants_every == 0;
   if (invariants && (v.pass || options.all_detectors)) {
     check_invariants(work, device, launcher, workload, outputs,

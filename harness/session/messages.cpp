@@ -35,7 +35,7 @@ bool write_line(int fd, std::string text) {
   return true;
 }
 
-Message case_message(const Case& item, const std::string& kernel, int64_t index) {
+Message case_message(const Case& item, const std::string& kernel, int64_t index, bool experiments) {
   Message blocks, served;
   if (item.params.blocks) blocks = item.params.blocks->ids();
   if (item.params.served) served = served_json(*item.params.served);
@@ -51,7 +51,8 @@ Message case_message(const Case& item, const std::string& kernel, int64_t index)
             {"file", item.file},
             {"overridden", item.overridden},
             {"kernel", kernel},
-            {"index", index}}}};
+            {"index", index},
+            {"experiments", experiments}}}};
 }
 
 namespace {

@@ -77,7 +77,7 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
 
 std::string crash_advice(const CaseParams& params, bool launched) {
   if (!launched) return "; it was in set-up: nothing had been launched for this case";
-  if (!params.paged()) return "";
+  if (!params.paged() || params.op == Op::kKvAppend) return "";  // slot_mapping leads to its pages
   const char* freed = params.expired == Expired::kFreed
                           ? ", without those of blocks that lie left of every query's window as a whole"
                           : "";

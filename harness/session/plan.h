@@ -44,6 +44,7 @@ struct WorkItem {
   const Case* item;
   const Kernel* kernel;  ///< null: no kernel of the device does this op
   int64_t index = 0;     ///< position in the plan of the whole sweep
+  bool experiments = true;  ///< if it fails: whether further launches look for the cause (experiments.h)
 };
 
 std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable table, DeviceKind device,

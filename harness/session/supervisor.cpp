@@ -10,6 +10,7 @@
 #include "harness/launch/last_words.h"
 #include "harness/results/json.h"
 #include "harness/results/text.h"
+#include "harness/session/experiments.h"
 #include "harness/session/invariants.h"
 
 namespace attnbench {
@@ -151,7 +152,7 @@ void Supervisor::give_work(Slot& slot) {
   slot.reached = {};
   slot.deadline = Clock::now() + seconds(options_.timeout_s);
   // If the process has already ended, the pipe shows it.
-  slot.process->send(case_message(*slot.work->item, kernel, slot.work->index));
+  slot.process->send(case_message(*slot.work->item, kernel, slot.work->index, failed_ < kMostExperiments));
 }
 
 void Supervisor::take_log(Slot& slot) {
@@ -177,6 +178,7 @@ void Supervisor::finish(Slot& slot, Record record) {
   slot.work.reset();
   slot.failed_starts = 0;
   slot.state = State::kIdle;
+  failed_ += record.status == Status::kFail;
   if (!events_->end(std::move(record))) stopped_ = true;
 }
 

@@ -117,6 +117,7 @@ class Supervisor {
   std::size_t next_ = 0;
   std::map<std::string, std::size_t> last_of_;  ///< the last place in work_, by plug-in
   bool stopped_ = false;
+  int failed_ = 0;  ///< cases
   std::string lost_;
 };
 

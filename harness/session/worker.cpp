@@ -126,7 +126,7 @@ class Server {
     const WorkItem work{
         &item,
         find_kernel(options_.table, item.params.op, device_->info().kind, m.at("kernel").get<std::string>()),
-        m.at("index").get<int64_t>()};
+        m.at("index").get<int64_t>(), m.at("experiments").get<bool>()};
     bound_memory(*device_);
     if (runner_) runner_->limit_memory(device_->free_memory());
     bool lost = false;

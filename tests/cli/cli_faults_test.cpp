@@ -148,15 +148,35 @@ TEST(CliFaultClues, ASecondLaunchTellsARaceFromAFormula) {
                     Not(HasSubstr("same bits"))));
   EXPECT_THAT(clues("wrong_at_first"),
               HasSubstr("a second launch on the same inputs was right: a race, or "));
-  const auto either = HasSubstr("a row of V that must not be read");
+  const auto read = HasSubstr("must not be read");
   EXPECT_THAT(
       clues("unwritten_row"),
       AllOf(HasSubstr("128 elements of O were not written when the launch ended: they are 0 in a launch"),
-            Not(either)));
+            Not(read)));
   EXPECT_THAT(clues("nan_row"),
-              AllOf(HasSubstr("the NaN of O was computed, as it is there in a launch"), Not(either)));
+              AllOf(HasSubstr("NaN is computed, whatever is read: it is there without poison"), Not(read)));
   EXPECT_THAT(clues("past_the_end"), Not(HasSubstr("second launch"))) << "what lies beside is damaged";
   EXPECT_THAT(clues("wrong_and_fails"), HasSubstr("a second launch on the same inputs failed: "));
+}
+
+TEST(CliFaultClues, TenFailingCasesOfARunGetExperiments) {
+  for (const char* where : {"", "--in-process"}) {
+    const Scratch scratch;
+    const std::string file =
+        scratch.write("f.yaml",
+                      "name: f\nsweeps: [{batch: [q1s2, q1s3, q1s4, q2s5, q2s6, q2s7, q3s8, q3s9, q3s10, "
+                      "q4s11, q4s12, q4s13], heads: 2, head_dim: 32, kv: packed}]\n");
+    std::vector<std::string> args = {"run",     file,        "--device", "cpu", "--kernel",
+                                     "nan_row", "--no-time", "--out",    "out"};
+    if (*where != 0) args.emplace_back(where);
+    run_faulty(scratch, args);
+    int without = 0;
+    for (const json& r : read_records(scratch.dir() / "out")) {
+      EXPECT_EQ(r["status"], "fail");
+      without += r["check"]["clues"].dump().find("no experiments looked for the cause") != std::string::npos;
+    }
+    EXPECT_EQ(without, 2) << where;
+  }
 }
 
 TEST(CliFaultClues, ADamagedGuardStandsBesideTheWrongRows) {

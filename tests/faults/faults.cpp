@@ -132,7 +132,7 @@ KernelStatus unwritten_row(const OpParams* p, const LaunchContext* c, KernelMess
   return status;
 }
 
-/// As if a row of V had been NaN that must not be read.
+/// NaN of its own.
 KernelStatus nan_row(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   const KernelStatus status = good().launch(p, c, m);
   const AttentionParams& a = p->attention;

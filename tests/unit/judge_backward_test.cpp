@@ -156,7 +156,7 @@ TEST(VerifyBackward, CluesNameTheGradientAndItsFactor) {
   const Verdict v = judged_gradients(c, right_gradients(c, 8));
   ASSERT_EQ(v.clues.size(), 2u);
   EXPECT_THAT(v.clues[0],
-              HasSubstr("0 of 106 in dk, 0 of 106 in dv. Likely dS is right: the sum over the keys"));
+              HasSubstr("0 of 106 in dk, 0 of 106 in dv: perhaps dS is right: the sum over the keys"));
   EXPECT_EQ(v.clues[1], "looks like: dq is right but for a factor of 8");
   EXPECT_TRUE(judged_gradients(c, right_gradients(c)).clues.empty());
 }

@@ -14,6 +14,7 @@
 #include "harness/judge/case_inputs.h"
 #include "harness/judge/clues.h"
 #include "harness/judge/logit_factor.h"
+#include "harness/judge/misread.h"
 #include "harness/judge/mistakes.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/trait.h"
@@ -336,7 +337,7 @@ TEST(Clues, ZerosMatchNoMistakeThatLeavesNoKeys) {
   EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("left out"))));
   h.no_lse = false;
   std::fill(h.lse.begin(), h.lse.end(), 0.0f);
-  EXPECT_THAT(clues(c, h), Contains(StartsWith("O and LSE are 0 in all wrong rows: not computed")));
+  EXPECT_THAT(clues(c, h), Contains(StartsWith("O and LSE are 0 in all wrong rows: perhaps not computed")));
 }
 
 TEST(Clues, ScoresOfFewDigitsAreNoMissingRescale) {
@@ -351,19 +352,97 @@ TEST(Clues, ScoresOfFewDigitsAreNoMissingRescale) {
       clues(c, computed_by({.text = "", .score = [&](double x) { return digits(x / std::sqrt(32.0)); }}, c));
   ASSERT_FALSE(found.empty());
   EXPECT_THAT(found, Each(Not(HasSubstr("rescaled when"))));
-  EXPECT_THAT(found[0], HasSubstr("by as little as rounding does"));
+  EXPECT_THAT(found, Contains(StartsWith(
+                         "looks like: scores are rounded to bf16 (checked by rounding it in the reference")));
+  EXPECT_THAT(found[0], Not(HasSubstr("perhaps")));
+  EXPECT_THAT(found, Each(Not(HasSubstr("but for a factor"))));
+}
+
+/// Rows whose O is right, as that of one that carries a row, and whose LSE tells that scores were rounded.
+TEST(Clues, RoundedScoresThatOnlyTheLseShows) {
+  Case c = case_of(true);
+  c.params.seqs = {{60, 200}};
+  const HostOutputs rounded = computed_by({.text = "",
+                                           .score =
+                                               [](double x) {
+                                                 return static_cast<double>(bf16_to_float(
+                                                     float_to_bf16(static_cast<float>(x / std::sqrt(32.0)))));
+                                               }},
+                                          c);
+  HostOutputs h = right_outputs(c);
+  h.lse = rounded.lse;
+  const auto found = clues(c, h);
+  EXPECT_THAT(found.at(0), AllOf(HasSubstr("in the LSE alone; their O is right"), Not(HasSubstr("weights"))));
+  EXPECT_THAT(found, Contains(StartsWith("looks like: scores are rounded to bf16")));
+}
+
+TEST(Clues, RoundedPAndQueriesAreNamed) {
+  Case c = case_of(false);
+  c.params.dtype = DType::kFp32;
+  c.params.seqs = {{40, 60}};
+  const CaseInputs inputs(c, kNoneStored);
+  const auto digits = [](double x) {
+    return static_cast<double>(bf16_to_float(float_to_bf16(static_cast<float>(x))));
+  };
+  const Misread rounded(problem_of(c), inputs,
+                        {.change = [&](Tensor of, int, int, int, std::span<double> row) {
+                          for (double& x : row) x = of == Tensor::kQ ? digits(x) : x;
+                        }});
+  EXPECT_THAT(clues(c, outputs_of(c, problem_of(c), rounded)),
+              Contains(StartsWith("looks like: q is rounded to bf16")));
+  reference::Problem with_p = problem_of(c);
+  with_p.probs = true;
+  HostOutputs h = right_outputs(c);
+  std::vector<double> v(60 * 32);
+  reference::attend(with_p, inputs, reference::all_rows(with_p), 1, [&](const reference::RowBlock& b) {
+    for (std::size_t r = 0; r < b.rows.size(); ++r) {
+      const reference::RowId id = b.rows[r];
+      inputs.load_v(0, id.head / 2, 0, 60, v.data());
+      const double top = *std::max_element(b.probs.begin() + static_cast<std::ptrdiff_t>(r * 60),
+                                           b.probs.begin() + static_cast<std::ptrdiff_t>(r * 60 + 60));
+      for (std::size_t ch = 0; ch < 32; ++ch) {
+        double o = 0;
+        for (std::size_t j = 0; j < 60; ++j) o += digits(b.probs[r * 60 + j] / top) * top * v[j * 32 + ch];
+        store_float(DType::kFp32, h.out.data(),
+                    (token_of(c, id) * 4 + id.head) * 32 + static_cast<int64_t>(ch), static_cast<float>(o));
+      }
+    }
+  });
+  const auto found = clues(c, h);
+  EXPECT_THAT(found, Contains(StartsWith("looks like: P is rounded to bf16")));
+  EXPECT_THAT(found, Each(Not(HasSubstr("scores are rounded"))));
+}
+
+TEST(Clues, NumbersThatAreFlushed) {
+  Case c = case_of(true);
+  c.params.dtype = DType::kFp16;
+  HostOutputs h = right_outputs(c);
+  for (int64_t i = 0; i < cost_of(c.params).total_q * 4 * 32; ++i)
+    if (std::abs(load_float(DType::kFp16, h.out.data(), i)) < 0x1p-6f)
+      store_float(DType::kFp16, h.out.data(), i, 0);
+  const auto found = clues(c, h);
+  EXPECT_THAT(found,
+              Contains(StartsWith("all wrong elements of O are 0, and all elements of more than 0.015")));
+  EXPECT_THAT(found.at(0), Not(HasSubstr("V row")));
+}
+
+TEST(Clues, HeadsThatAreOneRowEachAreNoTrait) {
+  Case c = case_of(true);
+  c.params.num_heads_q = 32;
+  c.params.seqs = {{1, 200}};
+  HostOutputs h = right_outputs(c);
+  for (const int head : {8, 13, 16, 17, 24, 25, 26, 27, 31})
+    for (int ch = 0; ch < 32; ++ch) store_float(c.params.dtype, h.out.data(), head * 32 + ch, 3.0f);
+  EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("are of head"))));
 }
 
 TEST(Clues, LseOfBaseTwo) {
   const Case c = case_of(true);
   HostOutputs h = right_outputs(c);
   for (float& lse : h.lse) lse *= std::numbers::log2e_v<float>;
-  EXPECT_THAT(
-      clues(c, h),
-      ElementsAre(
-          "64 of 64 rows looked at are wrong, in the LSE alone; their O is right, so look at what is written: the "
-          "natural logarithm of the sum of weights, plus the score that they are relative to",
-          "looks like: the LSE is of base 2, where base e is required"));
+  EXPECT_THAT(clues(c, h),
+              ElementsAre("64 of 64 rows looked at are wrong, in the LSE alone; their O is right",
+                          "looks like: the LSE is of base 2, where base e is required"));
 }
 
 TEST(Clues, LseInTheOtherOrder) {

@@ -83,6 +83,21 @@ TEST(VerifyMerge, TheRightMergePasses) {
   EXPECT_GT(v.max_z, 0);  // fp32 rounds, so a nonzero error shows a comparison
 }
 
+TEST(VerifyMerge, KnownMistakesAreNamed) {
+  const auto clue = [](const Wrong& wrong) { return judge(wrong).clues; };
+  const auto looks_like = [](const char* text) {
+    return Contains(::testing::StartsWith(std::string("looks like: ") + text + " (all 64"));
+  };
+  EXPECT_THAT(clue({.states = 3}), looks_like("the last state is left out"));
+  EXPECT_THAT(clue({.weight = [](double lse, int s) { return s == 0 ? 0 : std::exp(lse); }}),
+              looks_like("the first state is left out"));
+  EXPECT_THAT(clue({.weight = [](double lse, int) { return std::exp2(lse); }}),
+              looks_like("weights are powers of 2 of LSEs of base e"));
+  EXPECT_THAT(clue({.weight = [](double, int) { return 1; }}), looks_like("states have equal weights"));
+  EXPECT_THAT(clue({.o_factor = 1.5}), ::testing::IsEmpty());
+  EXPECT_THAT(clue({}), ::testing::IsEmpty());
+}
+
 TEST(VerifyMerge, EachWrongMergeIsSeen) {
   const auto failed_by = [](const Wrong& wrong) { return judge(wrong).failed_by; };
   EXPECT_THAT(failed_by({.weight = [](double lse, int) { return std::exp2(lse); }}),

@@ -64,7 +64,7 @@ TEST(Clues, APageThatIsReadFromThePageBeforeIsNamed) {
   EXPECT_THAT(clues(c, computed_by(of_one_length, c)),
               Contains(StartsWith(
                   "looks like: K and V of the last page of a sequence are read from the page before, in a "
-                  "part of the rows (all ")));
+                  "part of the rows (perhaps: all ")));
   // O is that of a lost last key, too, but its LSE is not.
   Case two = c;
   two.params.block_size = 1;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 
 #include "harness/results/exit_code.h"
 #include "harness/session/invariants.h"
@@ -170,6 +171,36 @@ TEST(RunItem, ARaceIsSaidBesideABrokenInvariant) {
   EXPECT_THAT(clues(true),
               ::testing::Contains(::testing::HasSubstr("other numbers when it is repeated: a race")));
   EXPECT_THAT(clues(false), ::testing::Not(::testing::Contains(::testing::HasSubstr("a race"))));
+}
+
+/// A kernel that keeps something by address breaks whichever invariant gets an address again.
+TEST(RunItem, WhatIsKeptByAddressIsNoFaultOfAnInvariant) {
+  static const Kernel& right =
+      *select_kernels(builtin_kernels(), Op::kAttention, DeviceKind::kCpu, {"cpu"}).front();
+  static std::set<const void*> kept;
+  static int launches;
+  static bool keeps;
+  const auto clues = [](bool by_address) {
+    kept.clear();
+    launches = 0;
+    keeps = by_address;
+    Kernel k = right;
+    k.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+      OpParams changed = *p;
+      if (p->attention.cu_seqlens_q[0] != 0) {  // lead_rows
+        if (++launches <= 3) kept.insert(p->attention.k);
+        if (!keeps || kept.contains(p->attention.k)) changed.attention.softmax_scale *= 2;
+      }
+      return right.launch(&changed, c, m);
+    };
+    const Record r = run_with_invariants(k, tiny_case());
+    EXPECT_EQ(r.status, Status::kFail);
+    EXPECT_THAT(r.reason, ::testing::HasSubstr("invariant lead_rows"));
+    return r.check->clues;
+  };
+  const auto by_address = ::testing::Contains(::testing::HasSubstr("from launch to launch by address"));
+  EXPECT_THAT(clues(true), by_address);
+  EXPECT_THAT(clues(false), ::testing::Not(by_address));
 }
 
 TEST(RunItem, ARefusalIsASkipInTheKernelsWords) {

@@ -25,13 +25,11 @@ namespace {
 
 const std::vector<unsigned char> kNoneStored;  // CaseInputs' stored_new_k without a launch
 
-/// What stands for a number that is not finite. NaN tells of memory that nobody wrote; -inf of a row without keys; inf
-/// of exponentials that are too large.
+/// What stands for a number that is not finite.
 std::string finite(double got) {
-  return got == -INFINITY ? "a finite number (-inf is the LSE of a row that sees no key)"
-         : got == INFINITY
-             ? "a finite number (exp overflows where the row's greatest score is not subtracted first)"
-             : "a finite number (it was not written, or what must not be read was used)";
+  return got == -INFINITY  ? "a finite number (-inf is the LSE of a row that sees no key)"
+         : std::isnan(got) ? "a finite number (what is not written is NaN)"
+                           : "a finite number";
 }
 
 /// Compares the LSE of an empty row: exactly -inf, or its sink, which a kernel may have converted to base 2

@@ -324,7 +324,7 @@ class BackwardJudge {
                        : q ? "dS is right: the sum over the keys, or the scale of dq"
                        : k ? "dS is right: the sum over the queries, or the scale of dk"
                            : "P is right in dS: the weights of dO, dropout in them, or their sum";
-    v.clues.push_back(fmt::format("wrong rows: {} of {} in dq, {} of {} in dk, {} of {} in dv. Likely {}",
+    v.clues.push_back(fmt::format("wrong rows: {} of {} in dq, {} of {} in dk, {} of {} in dv: perhaps {}",
                                   dq.wrong_rows, dq.rows, dk.wrong_rows, dk.rows, dv.wrong_rows, dv.rows,
                                   hint));
     const Gradient* gradients[] = {&dq_, &dk_, &dv_};
@@ -366,7 +366,7 @@ class BackwardJudge {
         if (empty ? x == 0 : std::isfinite(x)) continue;
         found = fmt::format(
             "{} channel {} is {}, expected {}", g.text(p), c, std::isnan(x) ? "NaN" : fmt::format("{}", x),
-            empty ? why : "a finite number (it was not written, or what must not be read was used)");
+            empty ? why : "a finite number (what is not written is NaN)");
       }
     };
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {

@@ -22,6 +22,35 @@ namespace {
 
 /// A sampled check compares about this many elements of the states. The rest is only scanned for NaN.
 constexpr int64_t kSampledElements = int64_t{1} << 27;
+constexpr int kRowsTried = 64;  ///< wrong rows that a mistake must explain
+
+/// A mistake in the weights of a row, as other LSEs of its states. -inf: the state is empty.
+struct MergeMistake {
+  const char* text;
+  void (*change)(std::vector<double>& lse);
+};
+constexpr MergeMistake kMistakes[] = {
+    {"weights are powers of 2 of LSEs of base e",
+     [](auto& lse) {
+       for (double& x : lse) x *= std::numbers::ln2;
+     }},
+    {"weights are powers of e of LSEs of base 2",
+     [](auto& lse) {
+       for (double& x : lse) x *= std::numbers::log2e;
+     }},
+    {"states have equal weights",
+     [](auto& lse) {
+       for (double& x : lse) x = std::isinf(x) ? x : 0;
+     }},
+    {"the first state is left out", [](auto& lse) { lse.front() = -INFINITY; }},
+    {"the last state is left out", [](auto& lse) { lse.back() = -INFINITY; }},
+    {"a state has the LSE of the next one", [](auto& lse) { std::ranges::rotate(lse, lse.begin() + 1); }},
+    {"the state with the greatest LSE is taken alone",
+     [](auto& lse) {
+       const double top = *std::ranges::max_element(lse);
+       for (double& x : lse) x = x < top ? -INFINITY : x;
+     }},
+};
 
 class MergeJudge {
  public:
@@ -96,6 +125,12 @@ class MergeJudge {
     if (sxx_ > 0 && !(std::abs(v_.slope) <= limit)) {
       v_.fail(detector::kBias, bias_text("O", v_.slope, v_.bias_se, limit));
     }
+    for (std::size_t i = 0; i < std::size(kMistakes) && tried_ > 0; ++i) {
+      if (!fits_[i].o) continue;
+      v_.clues.push_back(fmt::format("looks like: {} ({}all {} wrong rows tried match this mistake{})",
+                                     kMistakes[i].text, fits_[i].lse ? "" : "perhaps: ", tried_,
+                                     fits_[i].lse ? "" : ", but not in their LSE"));
+    }
     return v_;
   }
 
@@ -107,6 +142,31 @@ class MergeJudge {
     if (!complaint_.empty()) return;
     complaint_ = std::move(text);
     complaint_detector_ = empty ? detector::kEmptyRow : detector::kPoison;
+  }
+
+  /// Tells the mistakes that give a wrong row: `sigma` of its elements, `sigma_lse`.
+  void try_mistakes(int64_t row, int head, double got_lse, const std::vector<double>& sigma,
+                    double sigma_lse) {
+    if (++tried_ > kRowsTried) {
+      tried_ = kRowsTried;
+      return;
+    }
+    reference::MergedRow other;
+    for (std::size_t i = 0; i < std::size(kMistakes); ++i) {
+      std::vector<double> lse = lse_, o = o_;
+      kMistakes[i].change(lse);
+      // The O of a state that is empty is not read, whichever LSE it has.
+      for (std::size_t s = 0; s < lse.size(); ++s) lse[s] = std::isinf(lse_[s]) ? -INFINITY : lse[s];
+      reference::merge_states(lse, o, p_.head_dim, other);
+      for (int d = 0; d < p_.head_dim; ++d) {
+        const double expected = stored_.reachable(other.o[static_cast<std::size_t>(d)]);
+        const double most =
+            kMaxZ * std::max(sigma[static_cast<std::size_t>(d)], model_.out_roundoff() * std::abs(expected));
+        fits_[i].o = fits_[i].o && std::abs(out(row, head, d) - expected) <= most;
+      }
+      fits_[i].lse =
+          fits_[i].lse && (got_lse == other.lse || std::abs(got_lse - other.lse) <= 2 * kMaxZ * sigma_lse);
+    }
   }
 
   void compare(int64_t row, int head, double got_lse) {
@@ -124,7 +184,8 @@ class MergeJudge {
     const double top = *std::ranges::max_element(lse_);
     const double u = unit_roundoff(n_.acc_type);
 
-    double row_z2 = 0, least = 1, most = 0, filled = 0;
+    double row_z2 = 0, least = 1, most = 0, filled = 0, row_max = 0;
+    std::vector<double> sigmas;
     for (int s = 0; s < states_; ++s) {
       if (std::isinf(lse_[static_cast<std::size_t>(s)])) continue;
       ++filled;
@@ -163,6 +224,8 @@ class MergeJudge {
       const double z = error / sigma;
       const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
       row_z2 += z * z / dim;
+      row_max = std::max(row_max, abs_z);
+      sigmas.push_back(sigma);
       shares.logits += weights / (sigma * sigma) / dim;
       shares.denominator += per_rounding * o * o / (sigma * sigma) / dim;
       zeros_.element(o / sigma, 0);
@@ -197,6 +260,7 @@ class MergeJudge {
     const double sigma_lse = std::sqrt(log * log + n_.exp_rel_err * n_.exp_rel_err + u * u * (states_ + 2) +
                                        converted * converted);
     const double lse_z = std::abs(got_lse - merged_.lse) / sigma_lse;
+    if (!(row_max <= kMaxZ) || !(figure <= 1)) try_mistakes(row, head, got_lse, sigmas, sigma_lse);
     if (!(lse_z <= v_.lse_max_z)) {
       v_.lse_max_z = std::isnan(lse_z) ? INFINITY : lse_z;
       worst_lse_ = place();
@@ -218,6 +282,11 @@ class MergeJudge {
   double sum_z2_ = 0, sxx_ = 0, sxy_ = 0, mean_xy_ = 0;
   MadeUp zeros_, mean_;
   int64_t elements_ = 0;
+  struct Fits {
+    bool o = true, lse = true;
+  };
+  Fits fits_[std::size(kMistakes)];  ///< of all rows tried
+  int tried_ = 0;
   std::string complaint_, complaint_detector_, worst_row_, worst_lse_;
 };
 

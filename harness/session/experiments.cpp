@@ -1,0 +1,266 @@
+#include "harness/session/experiments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/judge/bitwise.h"
+#include "harness/judge/clues.h"
+#include "harness/launch/refused_launch.h"
+
+namespace attnbench {
+namespace {
+
+/// What is not finite in the rows of queries. An LSE of -inf is none of it: rows without keys have it.
+struct NotFinite {
+  std::vector<std::size_t> of_o;  ///< elements
+  std::size_t inf = 0;            ///< of these
+  std::size_t lse = 0;
+  double least = INFINITY, most = -INFINITY;  ///< LSE of rows with such elements
+
+  bool none() const { return of_o.empty() && lse == 0; }
+  std::string text() const {
+    return inf == 0 ? "NaN" : inf == of_o.size() && lse == 0 ? "inf" : "NaN and inf";
+  }
+};
+
+NotFinite not_finite(const CaseParams& p, const HostOutputs& h) {
+  NotFinite found;
+  const std::vector<int64_t> begins = packed_q_begins(p);
+  const auto total = static_cast<std::size_t>(begins.back()), heads = static_cast<std::size_t>(p.num_heads_q),
+             dim = static_cast<std::size_t>(p.dim_v());
+  for (std::size_t row = 0; row < total * heads; ++row) {
+    const auto token = static_cast<int64_t>(row / heads);
+    const auto next = std::ranges::upper_bound(begins, token);
+    const auto seq = static_cast<std::size_t>(next - begins.begin() - 1);
+    if (token - begins[seq] >= p.seqs[seq].q) continue;  // a row of no query
+    const auto lse = h.no_lse ? 0 : static_cast<double>(h.lse[row % heads * total + row / heads]);
+    found.lse += std::isnan(lse) || lse == INFINITY;
+    const std::size_t before = found.of_o.size();
+    for (std::size_t at = row * dim; at < (row + 1) * dim; ++at) {
+      const float x = load_float(p.type_of_out(), h.out.data(), static_cast<int64_t>(at));
+      if (std::isfinite(x)) continue;
+      found.of_o.push_back(at);
+      found.inf += std::isinf(x);
+    }
+    if (found.of_o.size() == before || h.no_lse || std::isnan(lse)) continue;
+    found.least = std::min(found.least, lse);
+    found.most = std::max(found.most, lse);
+  }
+  return found;
+}
+
+class Experiments {
+ public:
+  Experiments(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
+              const SessionOptions& options, const HostOutputs& first, Verdict& v)
+      : work_(work),
+        p_(work.item->params),
+        workload_(workload),
+        launcher_(launcher),
+        device_(device),
+        options_(options),
+        first_(first),
+        v_(v) {}
+
+  /// Where what is not finite comes from.
+  void tell_not_finite() {
+    if (!p_.does().forward() || p_.path != Path::kOneCall) return;
+    const NotFinite found = not_finite(p_, first_);
+    if (found.none()) return;
+    if (!work_.experiments) {
+      return say("no experiments looked for the cause of {}: {} failing cases of this run had them",
+                 found.text(), kMostExperiments);
+    }
+    workload_.reset_outputs(0);
+    launcher_.launch();
+    device_.synchronize();
+    const HostOutputs other = launcher_.outputs(workload_);
+    tell_unwritten(found, other);
+    const NotFinite computed = not_finite(p_, other);
+    if (computed.none() || !p_.does().attends) return;
+    const NotFinite* left = &computed;
+    std::optional<NotFinite> finite;
+    if ((work_.kernel->flags & kFinitePadding) == 0) {
+      if (!(finite = launched(*work_.item))) return;
+      if (finite->of_o.size() + finite->lse < computed.of_o.size() + computed.lse) {
+        say("{} comes from memory that must not be read, such as behind a sequence's last key or in unused pages{}: it is "
+            "{} (checked by running again without poison)",
+            computed.text(), computed.lse == 0 && !first_.no_lse ? "; from V, as no LSE has it" : "",
+            finite->none() ? "gone without poison" : "gone in part without poison");
+      }
+      left = &*finite;
+    }
+    if (!left->none()) tell_arithmetic(*left);
+  }
+
+ private:
+  template <class... T>
+  void say(fmt::format_string<T...> text, T&&... values) {
+    v_.clues.push_back(fmt::format(text, std::forward<T>(values)...));
+  }
+
+  /// Elements that a launch on outputs of 0, which left `other`, did not write, or added to what was there.
+  void tell_unwritten(const NotFinite& found, const HostOutputs& other) {
+    const std::size_t size = dtype_size(p_.type_of_out());
+    const auto has_bytes = [size](const HostOutputs& o, std::size_t at, unsigned char byte) {
+      const auto element = std::span(o.out).subspan(at * size, size);
+      return std::ranges::all_of(element, [byte](unsigned char b) { return b == byte; });
+    };
+    std::size_t zeros = 0, read = 0;
+    for (const std::size_t at : found.of_o) {
+      const bool zero = has_bytes(other, at, 0);
+      zeros += zero && has_bytes(first_, at, 0xff);  // what nobody wrote has all bits one
+      read +=
+          !zero && std::isfinite(load_float(p_.type_of_out(), other.out.data(), static_cast<int64_t>(at)));
+    }
+    const auto of = [&](std::size_t n) {
+      return n == found.of_o.size() ? std::to_string(n)
+                                    : fmt::format("{} of the {} NaN", n, found.of_o.size());
+    };
+    if (zeros > 0) {
+      say("{} elements of O were not written when the launch ended: they are 0 in a launch whose outputs held 0 before",
+          of(zeros));
+    }
+    if (read > 0) {
+      say("{} elements of O are finite in a launch whose outputs held 0 before: O is read before it is written",
+          of(read));
+    }
+  }
+
+  /// What is not finite in a launch on `c` without poison, with q and V multiplied by powers of two. Nothing if there is no time or no memory for
+  /// it, or the kernel refuses.
+  std::optional<NotFinite> launched(const Case& c, float q = 1, float v = 1) {
+    missing_ = true;
+    const double now = seconds();
+    if (now + last_s_ > kExperimentSeconds) {
+      say("the time for experiments on this case is over ({} s)", kExperimentSeconds);
+      return std::nullopt;
+    }
+    if (refusal(*work_.kernel, options_.table, device_, c)) return std::nullopt;
+    LayoutVariant layout = layout_for(*work_.kernel);
+    layout.finite_padding = true;
+    Workload w(device_, c, layout);
+    if (q != 1) w.scale_input("q", p_.type_of_q(), q);
+    if (v != 1) w.scale_input("v", p_.type_of_v(), v);
+    Launcher launcher(*work_.kernel, options_.table, device_, w, &launcher_);
+    w.reset_outputs(0);
+    launcher.launch();
+    device_.synchronize();
+    NotFinite found = not_finite(p_, launcher.outputs(w));
+    last_s_ = seconds() - now;
+    missing_ = false;
+    return found;
+  }
+
+  /// What is there without poison is computed. Says whether it is so with small scores, and with small values.
+  void tell_arithmetic(const NotFinite& left) {
+    constexpr float kSmall = 0x1p-10f;
+    constexpr double kLeastSum = -87, kMostSum = 88;  ///< logs of the least normal float and of the largest
+    const std::string what = left.text();
+    const auto gone = [](const std::optional<NotFinite>& other) { return other && other->none(); };
+    if (gone(launched(*work_.item, kSmall))) {
+      if (p_.softcap > 0) {
+        Case wide = *work_.item;
+        wide.params.softcap *= 1024;
+        if (gone(launched(wide))) {
+          return say(
+              "{} is computed in the softcap, such as inf / inf in tanh (checked by running again with q / 1024, and "
+              "with a softcap 1024 times as large: it is gone in both)",
+              what);
+        }
+      }
+      const char* how = left.most < kLeastSum ? ": sums of exp underflow, as LSEs of these rows are below -87"
+                        : left.least > kMostSum ? ": exp overflows, as LSEs of these rows are above 88"
+                                                : "";
+      return say(
+          "{} is computed where scores, or exponentials of them, leave the range of a type{} (checked by running "
+          "again with q / 1024: it is gone)",
+          what, how);
+    }
+    if (missing_) return;
+    const bool scaled =
+        workload_.find("v") != nullptr && (is_fp8(p_.type_of_v()) || dtype_size(p_.type_of_v()) > 1);
+    if (scaled && gone(launched(*work_.item, 1, kSmall))) {
+      return say(
+          "{} is computed where sums of P V, or O, leave the range of a type (checked by running again with V / 1024: "
+          "it is gone)",
+          what);
+    }
+    if (missing_) return;
+    say("{} is computed, whatever is read: it is there without poison and with q / 1024{}, as from 0 / 0, inf - inf or a "
+        "NaN of the kernel's own",
+        what, scaled ? " or V / 1024" : "");
+  }
+
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+  const WorkItem& work_;
+  const CaseParams& p_;
+  Workload& workload_;
+  Launcher& launcher_;
+  Device& device_;
+  const SessionOptions& options_;
+  const HostOutputs& first_;
+  Verdict& v_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  double last_s_ = 0;     ///< what the last experiment took
+  bool missing_ = false;  ///< the last one did not take place
+};
+
+/// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
+/// shows, in words. Leaves the outputs of the second launch.
+std::string second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
+                          const Check& check, const HostOutputs& first, uint64_t digest) {
+  try {
+    workload.reset_outputs();
+    launcher.launch();
+    device.synchronize();
+    if (workload.outputs_digest() == digest) return "";
+    const HostOutputs second = launcher.outputs(workload);
+    const Verdict again = verify(workload, second, launcher.numerics(), check);
+    if (again.pass) return std::string("a second launch on the same inputs was right: ") + kARace;
+    if (!(work.kernel->flags & kDeterministic))
+      return "a second launch on the same inputs was wrong in other bits, which this kernel does not promise to repeat";
+    const auto where =
+        work.item->params.does().attends ? first_difference(*work.item, first, second) : std::nullopt;
+    return fmt::format("a second launch on the same inputs gave other numbers{}: {}",
+                       where ? " (" + *where + ")" : "", kARace);
+  } catch (const std::exception& e) {  // the first launch's verdict stands
+    return fmt::format("a second launch on the same inputs failed: {}", e.what());
+  }
+}
+
+}  // namespace
+
+void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
+                      const SessionOptions& options, const Check& check, const HostOutputs& first,
+                      uint64_t digest, Verdict& v) {
+  for (const char* damage : {detector::kGuard, detector::kInputDigest}) {
+    if (std::count(v.failed_by.begin(), v.failed_by.end(), damage) > 0) return;  // it would show in them, too
+  }
+  try {
+    Experiments(work, workload, launcher, device, options, first, v).tell_not_finite();
+  } catch (const std::exception&) {  // the first launch's verdict stands
+  }
+  const std::string other = second_launch(work, workload, launcher, device, check, first, digest);
+  const char* same = "a second launch gave the same bits";
+  if (!other.empty()) {
+    v.clues.push_back(other);
+  } else if (v.clues.empty()) {
+    v.clues.emplace_back(same);
+  } else {
+    v.clues.front() += std::string("; ") + same;
+  }
+}
+
+}  // namespace attnbench

@@ -1,0 +1,24 @@
+// Experiments on a wrong case: launches with one thing changed, which tell one cause from another.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/judge/verify.h"
+#include "harness/launch/launcher.h"
+#include "harness/session/plan.h"
+
+namespace attnbench {
+
+/// What the experiments on a case may take, in seconds. None begins that would take longer, if it is as long as the one
+/// before it.
+inline constexpr double kExperimentSeconds = 2;
+/// Failing cases of a run that get experiments (WorkItem::experiments).
+inline constexpr int kMostExperiments = 10;
+
+/// Adds to the clues of a wrong case what further launches show: whether the same launch repeats its bits, and what NaN
+/// and infinity in O come from. `first` and `digest` are of the wrong launch. Leaves other outputs.
+void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
+                      const SessionOptions& options, const Check& check, const HostOutputs& first,
+                      uint64_t digest, Verdict& v);
+
+}  // namespace attnbench
