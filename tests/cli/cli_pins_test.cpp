@@ -30,7 +30,8 @@ sweeps:
   const std::regex number("[0-9]+\\.[0-9]+(e[+-][0-9]+)?");  // differs in last digits from machine to machine
   for (const json& r : read_records(scratch.dir() / "out")) {
     json line = {r["id"], r["kernel"], r["status"]};
-    if (r["check"].is_object()) line.insert(line.end(), {r["check"]["failed_by"], r["check"]["clues"]});
+    // Clues have tests of their own: experiments end when their time does.
+    if (r["check"].is_object()) line.push_back(r["check"]["failed_by"]);
     lines.push_back(std::regex_replace(line.dump(), number, "#"));
   }
   EXPECT_GT(lines.size(), 80u);
