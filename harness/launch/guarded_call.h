@@ -23,8 +23,7 @@ class KernelError : public Error {
 /// A kernel that wrote to an input, or touched memory that it must not see; what() says where.
 class MemoryFault : public KernelError {
  public:
-  MemoryFault(const std::string& what, bool to_input)
-      : KernelError(what), wrote_to_input(to_input) {}
+  MemoryFault(const std::string& what, bool to_input) : KernelError(what), wrote_to_input(to_input) {}
   bool wrote_to_input;
 };
 

@@ -42,8 +42,8 @@ struct SessionOptions {
 /// One case on one kernel. A session runs its items in order.
 struct WorkItem {
   const Case* item;
-  const Kernel* kernel;  ///< null: no kernel of the device does this op
-  int64_t index = 0;     ///< position in the plan of the whole sweep
+  const Kernel* kernel;     ///< null: no kernel of the device does this op
+  int64_t index = 0;        ///< position in the plan of the whole sweep
   bool experiments = true;  ///< if it fails: whether further launches look for the cause (experiments.h)
 };
 

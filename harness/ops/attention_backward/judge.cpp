@@ -364,9 +364,9 @@ class BackwardJudge {
       for (int c = 0; c < g.dim && !found; ++c) {
         const double x = g.get(p, c);
         if (empty ? x == 0 : std::isfinite(x)) continue;
-        found = fmt::format(
-            "{} channel {} is {}, expected {}", g.text(p), c, std::isnan(x) ? "NaN" : fmt::format("{}", x),
-            empty ? why : "a finite number (what is not written is NaN)");
+        found = fmt::format("{} channel {} is {}, expected {}", g.text(p), c,
+                            std::isnan(x) ? "NaN" : fmt::format("{}", x),
+                            empty ? why : "a finite number (what is not written is NaN)");
       }
     };
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
