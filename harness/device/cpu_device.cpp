@@ -75,7 +75,12 @@ class CpuDevice final : public Device {
     const bool shared = memory != nullptr && (memory->inputs.release(p) || memory->outputs.release(p));
     if (!shared) std::free(p);
   }
-  void own_memory() { own_ = std::make_unique<KernelMemory>(info_.memory_bytes); }
+  void own_memory() {
+    try {
+      own_ = std::make_unique<KernelMemory>(info_.memory_bytes);
+    } catch (const Error&) {  // then the neighbours of tensors are not hidden
+    }
+  }
   void protect(bool on) override {
     if (own_ == nullptr) return;
     own_->inputs.protect(on, Access::kReads);

@@ -20,7 +20,11 @@ void fill_captured(Device& device, const FillJob& job, const std::vector<RowOwne
     if (owners[r].seq < 0) continue;
     for (int32_t h = 0; h < job.num_heads; ++h) {
       const auto at = static_cast<std::size_t>(fill_offset(job, static_cast<int64_t>(r), h)) * element;
-      std::memcpy(&host[at], captured.row(job.tensor, owners[r].seq, owners[r].pos, h), row);
+      if (owners[r].seq == kNoSequence) {
+        std::memset(&host[at], 0, row);
+      } else {
+        std::memcpy(&host[at], captured.row(job.tensor, owners[r].seq, owners[r].pos, h), row);
+      }
     }
   }
   if (bytes > 0) device.upload(job.base, host.data(), bytes);

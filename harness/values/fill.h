@@ -9,6 +9,9 @@
 
 namespace attnbench {
 
+/// Sequence of rows that belong to none but hold finite numbers (LayoutVariant::finite_padding).
+inline constexpr int32_t kNoSequence = 1 << 30;
+
 /// Which logical row a physical row holds. seq < 0: poison. Poison has all bits one, which is NaN in every
 /// floating type but e2m1. int8 has no NaN: its poison is -128, to which no value rounds. Nor has e2m1: the scales of
 /// such rows are NaN.

@@ -252,7 +252,7 @@ TEST(CliCaptured, CapturedOutputsThatProveNothingAreUndecided) {
   write_tensors(scratch, parts, keys);
   const Outcome o = run_attnbench(
       scratch, {"run", "capture.safetensors", "--device", "cpu", "--no-time", "-q", "--out", "out"});
-  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   EXPECT_THAT(
       o.err,
       HasSubstr("captured out and lse: undecided (attnbench check capture.safetensors says more): zeros"));
