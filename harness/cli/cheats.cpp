@@ -70,7 +70,7 @@ struct Outcome {
   std::string by;      ///< detectors, "error", "timeout", "coverage 1 of 3"
   std::string reason;  ///< of the first case that is no pass
   std::size_t passed = 0, cases = 0;
-  std::size_t marked = 0;            ///< passed with a time that is marked as unreliable, which wins nothing
+  std::size_t marked = 0;  ///< passed while others disturbed each sample, so that the time wins nothing
   std::map<std::string, double> us;  ///< median by case
   double share = 0;                  ///< of the plain kernel's time, geometric mean; 0: unknown
 };
@@ -175,7 +175,7 @@ void add_result(const Record& r, Outcome& o, std::vector<std::string>& detectors
   if (r.status == Status::kPass && r.median_us()) {
     ++o.passed;
     o.us[r.item.id] = r.time->median_us;
-    o.marked += r.time->busy() ? 1 : 0;
+    o.marked += static_cast<std::size_t>(r.time->disturbed) == r.time->samples_us.size();
     return;
   }
   if (r.status == Status::kSkip) ++skipped;

@@ -143,6 +143,7 @@ class Server {
     ReturnedOutputs returned{};
     if (r.context.returned != nullptr) r.context.returned = &returned;
     if (!before_ && r.alone) before_.emplace(StateBefore::Scope::kTeam);
+    if (waits_) waits_->start();  // threads have waited to continue
     caught([&] {
       reply.us = us_of([&] {
         reply.status = guarded(
@@ -170,7 +171,6 @@ class Server {
     waits_.emplace();
     reply.cores_us = us_of([&] { turn_cores(threads); });
     if (threads > 1) reply.handover_us = us_of([&] { hand_over(threads); });
-    waits_->start();
   }
 
   static void ask(const Kernel& kernel, const Runner::Request& r, Runner::Reply& reply) {
