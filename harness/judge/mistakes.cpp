@@ -290,9 +290,9 @@ class Mistakes {
          "ALiBi's slopes of sequence 0 are taken for all", [heads](P& x) { x.alibi_slopes.resize(heads); }},
         {alibi && p_.alibi_slopes.size() == heads && heads > 1, "alibi_slope_of_another_head",
          "query head h has the ALiBi slope of head h + 1",
-         [](P& x) { std::ranges::rotate(x.alibi_slopes, x.alibi_slopes.begin() + 1); }},
+         [](P& x) { std::rotate(x.alibi_slopes.begin(), x.alibi_slopes.begin() + 1, x.alibi_slopes.end()); }},
         {p_.sinks.size() > 1, "sink_of_another_head", "query head h has the sink of head h + 1",
-         [](P& x) { std::ranges::rotate(x.sinks, x.sinks.begin() + 1); }},
+         [](P& x) { std::rotate(x.sinks.begin(), x.sinks.begin() + 1, x.sinks.end()); }},
         {!p_.sinks.empty(), "sink_ignored", "the sinks are not applied", [](P& x) { x.sinks.clear(); }},
         {p_.qv, "qv_ignored", "qv is not applied", [](P& x) { x.qv = false; }},
     });

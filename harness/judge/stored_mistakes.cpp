@@ -60,7 +60,7 @@ class StoredMistakes {
       return static_cast<double>(descale_of(c, tensor, owner, pos, head, static_cast<int>(i)));
     };
     // Rows have another factor, `wrong(tensor, seq, pos, head, channel)`, in the place of their descales.
-    const auto descales = [&](const std::string& text, std::vector<Tensor> tensors, auto wrong) {
+    const auto descales = [&](const std::string& text, const std::vector<Tensor>& tensors, auto wrong) {
       misread(text, {.change = [=](Tensor of, int seq, int pos, int head, std::span<double> row) {
                 if (std::ranges::find(tensors, of) == tensors.end()) return;
                 for (std::size_t i = 0; i < row.size(); ++i)
@@ -69,10 +69,12 @@ class StoredMistakes {
       out_.back().in_pairs = text.ends_with("not applied");
     };
     const auto none = [](Tensor, int, int, int, std::size_t) { return 1.0; };
-    for (const auto& [tensor, type, name] : {std::tuple(Tensor::kQ, p.type_of_q(), "Q"),
-                                             {Tensor::kK, p.type_of_k(), "K"},
-                                             {Tensor::kV, p.type_of_v(), "V"}}) {
+    for (const auto& [of_tensor, type, its_name] : {std::tuple(Tensor::kQ, p.type_of_q(), "Q"),
+                                                    {Tensor::kK, p.type_of_k(), "K"},
+                                                    {Tensor::kV, p.type_of_v(), "V"}}) {
       if (!scaled(type)) continue;
+      const Tensor tensor = of_tensor;  // clang 14 captures no structured bindings
+      const char* name = its_name;
       const auto with_descale = [&](const char* which, auto of) {
         descales(fmt::format("{} has the descale of {}", name, which), {tensor}, of);
       };

@@ -1,6 +1,7 @@
 #include "harness/launch/refused_launch.h"
 
 #include "harness/launch/guarded_call.h"
+#include "harness/launch/launcher.h"
 #include "harness/ops/tensors_ops.h"
 
 namespace attnbench {

@@ -44,7 +44,8 @@ constexpr MergeMistake kMistakes[] = {
      }},
     {"the first state is left out", [](auto& lse) { lse.front() = -INFINITY; }},
     {"the last state is left out", [](auto& lse) { lse.back() = -INFINITY; }},
-    {"a state has the LSE of the next one", [](auto& lse) { std::ranges::rotate(lse, lse.begin() + 1); }},
+    {"a state has the LSE of the next one",
+     [](auto& lse) { std::rotate(lse.begin(), lse.begin() + 1, lse.end()); }},
     {"the state with the greatest LSE is taken alone",
      [](auto& lse) {
        const double top = *std::ranges::max_element(lse);
