@@ -71,6 +71,7 @@ struct Outcome {
   std::string reason;  ///< of the first case that is no pass
   std::size_t passed = 0, cases = 0;
   std::size_t marked = 0;  ///< passed while others disturbed each sample, so that the time wins nothing
+  bool only_marked() const { return marked > 0 && marked == passed; }
   std::map<std::string, double> us;  ///< median by case
   double share = 0;                  ///< of the plain kernel's time, geometric mean; 0: unknown
 };
@@ -255,7 +256,7 @@ Outcome confirmed(const CheatOptions& o, const PlugIn& plain, const PlugIn& chea
     if (child_stopped()) break;
   }
   if (outcome.verdict == Outcome::Verdict::kPassed &&
-      (outcome.share > kGainedNothing || outcome.marked == outcome.passed))
+      (outcome.share > kGainedNothing || outcome.only_marked()))
     outcome.verdict = Outcome::Verdict::kNoGain;
   return outcome;
 }
@@ -275,9 +276,8 @@ std::string sentence(const PlugIn& p, const Outcome& o) {
   std::string text = one_line(o.reason);
   if (text.size() > kSentence) text = text.substr(0, text.find_last_of(' ', kSentence)) + " ...";
   if (o.verdict != Outcome::Verdict::kCaught && o.share > 0) {
-    text =
-        fmt::format("{:.2f} of the time of {}{}", o.share, kPlain[p.family()],
-                    o.marked > 0 && o.marked == o.passed ? ", marked: other processes took the cores" : "");
+    text = fmt::format("{:.2f} of the time of {}{}", o.share, kPlain[p.family()],
+                       o.only_marked() ? ", marked: other processes took the cores" : "");
   }
   return text;
 }

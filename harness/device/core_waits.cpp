@@ -12,8 +12,8 @@
 namespace attnbench {
 namespace {
 
-/// The wait of the thread of an open schedstat since it began, in seconds; nullopt if the system does not count it.
-std::optional<double> core_wait_of(int file) {
+/// The wait that an open schedstat counts, in seconds. Its text is "run wait slices".
+std::optional<double> wait_of(int file) {
   std::array<char, 128> text{};
   if (pread(file, text.data(), text.size() - 1, 0) <= 0) return std::nullopt;
   char* end = nullptr;
@@ -31,7 +31,7 @@ CoreWaits::CoreWaits() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
     const int file = open((entry.path() / "schedstat").c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) continue;
-    if (const std::optional<double> wait = core_wait_of(file)) {
+    if (const std::optional<double> wait = wait_of(file)) {
       threads_.push_back({file, *wait});
     } else {
       close(file);
@@ -44,13 +44,13 @@ CoreWaits::~CoreWaits() {
 }
 
 void CoreWaits::start() {
-  for (Thread& t : threads_) t.before = core_wait_of(t.file).value_or(t.before);
+  for (Thread& t : threads_) t.before = wait_of(t.file).value_or(t.before);
 }
 
 std::optional<double> CoreWaits::longest() const {
   if (threads_.empty()) return std::nullopt;
   double most = 0;
-  for (const Thread& t : threads_) most = std::max(most, core_wait_of(t.file).value_or(t.before) - t.before);
+  for (const Thread& t : threads_) most = std::max(most, wait_of(t.file).value_or(t.before) - t.before);
   return most;
 }
 

@@ -4,7 +4,6 @@
 
 #include <sys/types.h>
 
-#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -42,8 +41,8 @@ void end_children_but(const std::set<pid_t>& kept);
 class Runner final : public KernelHost {
  public:
   /// Starts the program `argv`, whose OpenMP gets `threads` (0: the user's number), and waits until it has described its
-  /// kernels. Throws Error if the system refuses. If
-  /// the runner ends, now or in a call, this process ends as it did: the supervisor reports it.
+  /// kernels. Throws Error if the system refuses. If the runner ends, now or in a call, this process ends as it did: the
+  /// supervisor reports it.
   Runner(const std::vector<std::string>& argv, int64_t memory_bytes, int threads);
   ~Runner() override;
   Runner(const Runner&) = delete;
