@@ -286,7 +286,7 @@ def cheats(*files):
     by = sorted({v for device in of for v, _ in device}, key=lambda v: (-sum(v == other for device in of for other, _ in device), v))
     rows = [[f"`{v}`" if " " not in v else v, *(", ".join(name for other, name in device if other == v) for device in of)] for v in by]
     honest = sum(c["honest"] for data in found for c in data.values())
-    return table(["first detector", "on the CPU", "on an H100"], "l", rows) + f"\n\n{sum(map(len, of))} runs of cheats, {honest} of honest plug-ins; no honest one was accused."
+    return table(["first detector", "on the CPU", "on an H200"], "l", rows) + f"\n\n{sum(map(len, of))} runs of cheats, {honest} of honest plug-ins; no honest one was accused."
 
 
 def fuzz(*files):
@@ -334,7 +334,7 @@ TABLES = {
                 lambda *data: table(*peers_tables.serving(*data[:3])) + "\n\n" + peers_tables.serving_notes(data[1], *data[3:])),
     "door": (["h100-checks/door.json", "cpu/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
-    "cheats": (["cpu/cheats.json", "h100-checks/cheats.json"], cheats),
+    "cheats": (["cpu/cheats.json", "h200-checks/cheats.json"], cheats),
     "counters": (["h100-checks/counters.json"], kernels(
         ["case", "kernel", "model", "DRAM read", "written", "over model", "tensor", "L2 hits"],
         [(q, "{}") for q in ("bytes", "read", "written", "over", "tensor", "l2")],

@@ -115,10 +115,11 @@ void Executor::open_workers(const RunOptions& o, const Program& program,
   // A worker gets cases through a pipe. The checks of their file go on its command line.
   std::vector<std::string> more;
   if (!check_of_file.empty()) more.push_back(fmt::format("--check={}", fmt::join(check_of_file, ",")));
-  s.worker_command = [&program, more](const std::string& plugin, const std::string& device) {
-    return worker_command(program, plugin, more, device == "cpu");
-  };
   s.devices = chosen_devices(o.device, o.quiet);
+  const bool judge = s.devices.front() == "cpu" || (!o.several_gpus && probe_devices().shared_cuda);
+  s.worker_command = [&program, more, judge](const std::string& plugin) {
+    return worker_command(program, plugin, more, judge);
+  };
   if (s.devices.front() == "cpu") {
     // A judge's threads sleep when they wait, so that kernels have all cores.
     const char* policy = std::getenv("OMP_WAIT_POLICY");

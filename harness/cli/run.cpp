@@ -395,6 +395,7 @@ int run(const RunOptions& given, const Program& program) {
   // Where nothing is timed, waiting threads sleep and leave the cores to the machine's other work. Timed kernels
   // keep the runtime's default: threads that must wake up first would lengthen their times.
   if (!options.time) setenv("OMP_WAIT_POLICY", "passive", 0);
+  o.several_gpus = std::ranges::any_of(cases.cases, [](const Case& c) { return c.params.devices() > 1; });
   const auto earlier = earlier_ceilings(o.resume);
   Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{},
                     earlier ? earlier->still_known() : std::nullopt);

@@ -28,7 +28,8 @@ struct RunOptions {
   double timeout_s = 120;
   bool timeout_given = false;
   bool in_process = false;
-  bool worker = false;  ///< this process is a worker
+  bool several_gpus = false;  ///< some case takes them, so kernels run where they are judged
+  bool worker = false;        ///< this process is a worker
   bool no_time = false;
   bool counters = false;
   bool dry_run = false;

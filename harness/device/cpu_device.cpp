@@ -66,7 +66,7 @@ class CpuDevice final : public Device {
   }
   void* allocate_for(Access access, int64_t bytes, const std::string& name, const SeenPart& seen) override {
     KernelMemory* memory = kernel_memory();
-    if (memory == nullptr || access == Access::kNone) return allocate(bytes);
+    if (memory == nullptr || (access != Access::kReads && access != Access::kWrites)) return allocate(bytes);
     check_request(bytes);
     return checked(memory->of(access).allocate(bytes, name, seen), bytes);
   }

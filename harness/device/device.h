@@ -84,7 +84,9 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
   virtual LaunchContext launch_context() const = 0;      ///< without workspace
   virtual KernelHost* kernel_host() { return nullptr; }  ///< null: kernels run in this process
-  virtual int64_t free_memory() const = 0;               ///< bytes that an allocation may get
+  /// Only with a kernel_host: runs all launches that `launches` asks for, without a stop between them.
+  virtual Go time_go(const std::function<void()>& launches) { return kernel_host()->time_go(launches); }
+  virtual int64_t free_memory() const = 0;  ///< bytes that an allocation may get
 
   virtual void* allocate(int64_t bytes) = 0;  ///< 256-byte aligned or better; throws OutOfMemory
   /// Memory that a kernel may see. A kernel in a process of its own can do no more to it than `access` says.
@@ -163,17 +165,21 @@ class DeviceRange {
 /// The devices that can be opened here, and why there is no GPU.
 struct DeviceProbe {
   int cuda_devices = 0;
-  std::string cuda_reason;  ///< empty when cuda_devices > 0
+  std::string cuda_reason;   ///< empty when cuda_devices > 0
+  bool shared_cuda = false;  ///< two processes can use the memory of each of them
 };
 DeviceProbe probe_devices();
 
-/// Opens "cpu", "cuda", "cuda:N". Throws DeviceError with the reason. num_threads 0: all hardware threads.
-std::unique_ptr<Device> open_device(std::string_view name, int num_threads = 0);
+/// Opens "cpu", "cuda", "cuda:N". Throws DeviceError with the reason. num_threads 0: all hardware threads. `host`: where
+/// kernels run; null: in this process. It must outlive the device.
+std::unique_ptr<Device> open_device(std::string_view name, int num_threads = 0, GpuHost* host = nullptr);
+
+/// N of "cuda:N", 0 of "cuda", -1 of "cpu". Throws DeviceError.
+int gpu_of(std::string_view name);
 
 /// Implemented by harness/device/cuda, or by harness/device/no_cuda/no_cuda.cpp in a build without CUDA.
 DeviceProbe probe_cuda();
-std::unique_ptr<Device> open_cuda(int ordinal);
-/// `host`: where kernels run; null: in this process. It must outlive the device.
+std::unique_ptr<Device> open_cuda(int ordinal, GpuHost* host = nullptr);
 std::unique_ptr<Device> open_cpu(int num_threads, KernelHost* host = nullptr);
 /// Kernels run in this process, and can touch only what they may see while Device::protect is on.
 std::unique_ptr<Device> open_cpu_protected(int num_threads);

@@ -4,9 +4,13 @@
 #include <functional>
 #include <optional>
 
-#include "harness/device/shared_memory.h"
+#include "harness/device/gpu_pages.h"
+#include "harness/facts/device_info.h"
 
 namespace attnbench {
+
+struct LaunchWatch;
+struct Sample;
 
 /// What was seen of the calls of one timed launch.
 struct HostedTimes {
@@ -25,6 +29,7 @@ struct Go {
 
 class KernelHost {
  public:
+  using Launches = std::function<void()>;
   virtual ~KernelHost() = default;
   /// Where tensors must lie that a kernel sees.
   virtual KernelMemory& memory() = 0;
@@ -35,9 +40,31 @@ class KernelHost {
   /// After it. The process is stopped.
   virtual HostedTimes end() = 0;
   /// Runs all launches that `launches` asks for without a stop between them.
-  virtual Go time_go(const std::function<void()>& launches) = 0;
+  virtual Go time_go(const Launches& launches) = 0;
   /// Looks for a while, in which the process is stopped, whether others want the cores that `threads` threads need.
   virtual bool disturbed(int threads) const = 0;
+};
+
+/// A word of the judge's for which a GPU waits, and what it is set to.
+struct GpuHold {
+  const void* at;
+  uint32_t ticket;
+  std::function<void()> end;  ///< sets it
+};
+
+/// Of a GPU. What Device does, too, is done in the other process. Functions get the launches to be done: while they are
+/// called, the launch functions of kernels only note them.
+class GpuHost : public KernelHost {
+ public:
+  /// `changes` of the memory are passed on before each call, and by pass_on().
+  virtual void share(std::function<std::vector<GpuPages>()> changes) = 0;
+  virtual void pass_on() = 0;
+  virtual Sample time_launch(const Launches& launches, CacheMode cache, const LaunchWatch* watch) = 0;
+  virtual CounterReading count_launch(const Launches& launches, const Launches& prepare, CacheMode cache) = 0;
+  virtual std::function<void()> capture_graph(const Launches& launches) = 0;
+  using KernelHost::time_go;
+  /// The first launch begins when `hold` ends. Go::us is 0 if a launch has waited for the GPU meanwhile.
+  virtual Go time_go(const Launches& launches, const GpuHold& hold) = 0;
 };
 
 }  // namespace attnbench

@@ -16,9 +16,8 @@ CounterReading Device::count_launch(const std::function<void()>&, const std::fun
   return none;
 }
 
-std::unique_ptr<Device> open_device(std::string_view name, int num_threads) {
-  if (name == "cpu") return open_cpu(num_threads);
-
+int gpu_of(std::string_view name) {
+  if (name == "cpu") return -1;
   int ordinal = 0;
   bool well_formed = name == "cuda";
   if (constexpr std::string_view prefix = "cuda:"; name.substr(0, prefix.size()) == prefix) {
@@ -29,14 +28,19 @@ std::unique_ptr<Device> open_device(std::string_view name, int num_threads) {
   if (!well_formed) {
     throw DeviceError(fmt::format("unknown device \"{}\": cpu, cuda or cuda:N required", name), false);
   }
+  return ordinal;
+}
 
+std::unique_ptr<Device> open_device(std::string_view name, int num_threads, GpuHost* host) {
+  const int ordinal = gpu_of(name);
+  if (ordinal < 0) return open_cpu(num_threads, host);
   const DeviceProbe probe = probe_cuda();
   if (probe.cuda_devices == 0) throw DeviceError(fmt::format("{}: {}", name, probe.cuda_reason), false);
   if (ordinal >= probe.cuda_devices) {
     throw DeviceError(fmt::format("{}: cuda:0 to cuda:{} can be opened here", name, probe.cuda_devices - 1),
                       false);
   }
-  return open_cuda(ordinal);
+  return open_cuda(ordinal, host);
 }
 
 }  // namespace attnbench

@@ -11,7 +11,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
 
 #include "harness/error.h"
 #include "harness/gigabytes.h"
@@ -66,7 +65,7 @@ SharedMemory::SharedMemory(int64_t bytes) {
             why),
         kExitFailure);
   }
-  free_[0] = size_;
+  free_ = FreeRanges(size_);
 }
 
 SharedMemory::~SharedMemory() {
@@ -82,17 +81,12 @@ void* SharedMemory::allocate(int64_t bytes, const std::string& name, const SeenP
   const int64_t at_border = seen.before + (seen.at_page_begin ? 0 : part);  // begin or end of the part
   const int64_t shift = pages(at_border) - at_border;
   const int64_t size = pages(shift + std::max<int64_t>(bytes, 1));
-  for (auto it = free_.begin(); it != free_.end(); ++it) {
-    const auto [begin, there] = *it;
-    if (there < size) continue;
-    free_.erase(it);
-    if (there > size) free_[begin + size] = there - size;
-    const Block& block = used_[begin] = {size, name, begin + shift + seen.before, visible, seen.row_bytes};
-    if (visible > 0) changes_.push_back(seen_pages(block));
-    if (size >= kLarge) kept_ -= std::min(kept_, size);
-    return static_cast<char*>(base_) + begin + shift;
-  }
-  return nullptr;
+  const auto begin = free_.take(size);
+  if (!begin) return nullptr;
+  const Block& block = used_[*begin] = {size, name, *begin + shift + seen.before, visible, seen.row_bytes};
+  if (visible > 0) changes_.push_back(seen_pages(block));
+  if (size >= kLarge) kept_ -= std::min(kept_, size);
+  return static_cast<char*>(base_) + *begin + shift;
 }
 
 SharedMemory::Change SharedMemory::seen_pages(const Block& block) {
@@ -112,18 +106,9 @@ bool SharedMemory::release(void* p) noexcept {
   // A sealed file has no holes made into it.
   if (bytes >= kLarge && fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, bytes) != 0)
     kept_ += bytes;
-  auto it = free_.emplace(begin, bytes).first;
+  free_.give(begin, bytes);
   used_.erase(found);
   if (used_.empty() && kept_ > 0 && ftruncate(file_, 0) == 0 && ftruncate(file_, size_) == 0) kept_ = 0;
-  if (const auto next = std::next(it); next != free_.end() && it->first + it->second == next->first) {
-    it->second += next->second;
-    free_.erase(next);
-  }
-  if (it == free_.begin()) return true;
-  if (const auto last = std::prev(it); last->first + last->second == it->first) {
-    last->second += it->second;
-    free_.erase(it);
-  }
   return true;
 }
 

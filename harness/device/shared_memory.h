@@ -8,11 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "harness/device/free_ranges.h"
+
 namespace attnbench {
 
 /// What a kernel may do to memory.
 enum class Access {
   kNone,   ///< it does not see it
+  kLooks,  ///< neither, but on a GPU its process does what is done around a launch with it
   kReads,  ///< a write ends its process
   kWrites,
 };
@@ -78,7 +81,7 @@ class SharedMemory {
   int file_ = -1;
   void* base_ = nullptr;
   int64_t size_ = 0;
-  std::map<int64_t, int64_t> free_;  ///< offset -> bytes
+  FreeRanges free_;
   struct Block {
     int64_t bytes;
     std::string name;

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "harness/device/device.h"
 #include "harness/error.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/process_state.h"
@@ -47,6 +48,8 @@ auto guarded(const Kernel& kernel, const char* step, Function&& function,
     expect_restored(before, kernel, step);
     return result;
   } catch (const KernelError&) {
+    throw;
+  } catch (const DeviceError&) {  // of the process in which it runs
     throw;
   } catch (const std::bad_alloc&) {
     throw KernelError(

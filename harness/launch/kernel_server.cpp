@@ -23,6 +23,7 @@
 #include "harness/error.h"
 #include "harness/launch/confine.h"
 #include "harness/launch/description.h"
+#include "harness/launch/gpu_jobs.h"
 #include "harness/launch/guarded_call.h"
 #include "harness/launch/launcher.h"
 #include "harness/launch/python.h"
@@ -34,7 +35,10 @@ namespace {
 
 std::string g_confinement;
 int g_socket = kRunnerSocket;
+std::optional<GpuJobs> g_gpu;
 constexpr int kHigh = 200;
+constexpr char kNotThere[] =
+    "; a kernel can only read its inputs, and the memory beside a tensor is not there";
 
 template <class Work>
 double us_of(const Work& work) {
@@ -110,15 +114,46 @@ bool read_changes(int32_t count, const RunnerHello::Map& map, Access access) {
   return true;
 }
 
+bool read_gpu_pages(int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    GpuPages pages{};
+    iovec part{&pages, sizeof pages};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    if (recvmsg(g_socket, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) != sizeof pages) return false;
+    const cmsghdr* head = CMSG_FIRSTHDR(&message);
+    pages.file = -1;
+    if (head != nullptr) std::memcpy(&pages.file, CMSG_DATA(head), sizeof(int));
+    apply(pages);
+  }
+  return true;
+}
+
 bool read_request(Runner::Request& r) {
   return read_all_of(&r, sizeof r) && read_changes(r.input_changes, g_memory.inputs, Access::kReads) &&
-         read_changes(r.output_changes, g_memory.outputs, Access::kWrites);
+         read_changes(r.output_changes, g_memory.outputs, Access::kWrites) && read_gpu_pages(r.gpu_changes);
 }
+
+bool has_job(RunnerCall call) { return call >= RunnerCall::kTime && call <= RunnerCall::kGo; }
 
 /// The judge's answers and this process's memory of a launch.
 class Server {
  public:
   explicit Server(std::vector<const Kernel*> kernels) : kernels_(std::move(kernels)) {}
+
+  /// What follows a request of the GPU. Returns false if the socket has closed.
+  bool read_job(const Runner::Request& r) {
+    job_ = {};
+    launches_.clear();
+    if (!has_job(r.call)) return true;
+    if (!read_all_of(&job_, sizeof job_)) return false;
+    launches_.resize(static_cast<std::size_t>(job_.launches + job_.prepare));
+    return read_all_of(launches_.data(), launches_.size() * sizeof(Runner::Request));
+  }
 
   void answer(Runner::Request& r) {
     Runner::Reply reply;
@@ -128,21 +163,29 @@ class Server {
     }
     const Kernel& kernel = *kernels_.at(static_cast<std::size_t>(r.kernel));
     const auto caught = [&](const auto& step) {
+      const auto say = [&](Runner::Reply::How how, const std::string& what) {
+        reply.how = how;
+        const bool address = what.find("cudaErrorIllegalAddress") != what.npos;
+        std::snprintf(reply.text.data(), reply.text.size(), "%s%s", what.c_str(), address ? kNotThere : "");
+      };
       try {
         step();
+      } catch (const DeviceError& e) {
+        say(e.lost ? Runner::Reply::How::kLost : Runner::Reply::How::kThrew, e.what());
       } catch (const std::exception& e) {
-        reply.how = Runner::Reply::How::kThrew;
-        std::snprintf(reply.exception.data(), reply.exception.size(), "%s", e.what());
+        say(Runner::Reply::How::kThrew, e.what());
       }
       --g_answers;
       write_all(&reply, sizeof reply);
     };
     g_answers = r.call == RunnerCall::kLaunch ? 3 : 1;
+    if (g_gpu) r.context.stream = g_gpu->stream();
+    if (r.call > RunnerCall::kTile) return caught([&] { g_gpu->answer(r, job_, launches_, reply); });
     if (r.call != RunnerCall::kLaunch) return caught([&] { ask(kernel, r, reply); });
     // Two answers: what follows the launch is no part of its time.
     ReturnedOutputs returned{};
     if (r.context.returned != nullptr) r.context.returned = &returned;
-    if (!before_ && r.alone) before_.emplace(StateBefore::Scope::kTeam);
+    if (!before_ && r.alone && !g_gpu) before_.emplace(StateBefore::Scope::kTeam);
     if (waits_) waits_->start();  // threads have waited to continue
     caught([&] {
       reply.us = us_of([&] {
@@ -156,12 +199,22 @@ class Server {
     const bool launched = reply.how == Runner::Reply::How::kReturned && reply.status == KernelStatus::kOk;
     caught([&] {
       if (launched)
-        for (const ReturnedTensor& t : returned_tensors(r.params.attention, returned)) take_returned_host(t);
+        for (const ReturnedTensor& t : returned_tensors(r.params.attention, returned))
+          g_gpu ? g_gpu->device().take_returned(t) : take_returned_host(t);
+      if (g_gpu) g_gpu->device().synchronize();
     });
     caught([&] {
       if (launched && before_) expect_restored(*before_, kernel, "launch");
     });
     before_.reset();
+  }
+
+  /// One of several that are enqueued on a GPU.
+  void launch(Runner::Request& r, ReturnedOutputs& returned) {
+    const Kernel& kernel = *kernels_.at(static_cast<std::size_t>(r.kernel));
+    if (r.context.returned != nullptr) r.context.returned = &returned;
+    r.context.stream = g_gpu->stream();
+    expect_ok(kernel, "launch", [&](KernelMessage* m) { return kernel.launch(&r.params, &r.context, m); });
   }
 
  private:
@@ -193,14 +246,14 @@ class Server {
         if (!kernel.plan) break;
         reply.us = us_of([&] {
           reply.status = guarded(
-              kernel, "plan", [&] { return kernel.plan(p, c, m); }, StateBefore::Scope::kTeam);
+              kernel, "plan", [&] { return kernel.plan(p, c, m); },
+              g_gpu ? StateBefore::Scope::kThread : StateBefore::Scope::kTeam);
         });
         break;
       case RunnerCall::kTile:
         if (kernel.tile) reply.tile = guarded(kernel, "tile", [&] { return kernel.tile(p); });
         break;
-      case RunnerCall::kWake:
-      case RunnerCall::kLaunch:
+      default:
         break;
     }
   }
@@ -208,6 +261,8 @@ class Server {
   std::vector<const Kernel*> kernels_;
   std::optional<StateBefore> before_;  ///< the next launch
   std::optional<CoreWaits> waits_;     ///< in the next launch, which is timed
+  GpuJob job_;
+  std::vector<Runner::Request> launches_;  ///< of the job
 };
 
 }  // namespace
@@ -225,6 +280,15 @@ void confine_runner() {
   g_memory = hello;
   close(kRunnerInputs);
   close(kRunnerOutputs);
+  if (hello.gpu >= 0) {
+    try {
+      g_gpu.emplace(hello.gpu);
+    } catch (const Error& e) {
+      [[maybe_unused]] const std::string text = e.message() + "\n";
+      [[maybe_unused]] const auto n = write(STDERR_FILENO, text.data(), text.size());
+      _exit(kExitFailure);
+    }
+  }
   g_confinement = confine(working_folders());
 }
 
@@ -249,7 +313,7 @@ int serve_kernels(KernelTable table, const std::function<std::string(const Kerne
   std::vector<const Kernel*> kernels;
   nlohmann::json described = nlohmann::json::array();
   for (const Kernel* k : table) {
-    if (k->device != DeviceKind::kCpu) continue;
+    if (k->device != (g_gpu ? DeviceKind::kCuda : DeviceKind::kCpu)) continue;
     kernels.push_back(k);
     described.push_back(description_of(*k));
     described.back()["python"] = is_python_kernel(*k);
@@ -261,7 +325,9 @@ int serve_kernels(KernelTable table, const std::function<std::string(const Kerne
   write_all(&bytes, sizeof bytes);
   write_all(text.data(), text.size());
   Server server(std::move(kernels));
-  for (Runner::Request r; read_request(r);) server.answer(r);
+  if (g_gpu)
+    g_gpu->launches_by([&](Runner::Request& r, ReturnedOutputs& returned) { server.launch(r, returned); });
+  for (Runner::Request r; read_request(r) && server.read_job(r);) server.answer(r);
   return 0;
 }
 

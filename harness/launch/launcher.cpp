@@ -34,16 +34,16 @@ void check(const Kernel& kernel, KernelStatus status, const KernelMessage& messa
   throw KernelError(std::string(kernel.name) + ": " + step + " failed: " + text + junk_note(text));
 }
 
-template <class Call>
-void call(const Kernel& kernel, const char* step, Call&& step_of_kernel) {
+}  // namespace
+
+void expect_ok(const Kernel& kernel, const char* step,
+               const std::function<KernelStatus(KernelMessage*)>& call) {
   KernelMessage message{};
   // A launch may be timed: what takes longer to look at is looked at by who asked for it.
   const KernelStatus status = guarded(
-      kernel, step, [&] { return step_of_kernel(&message); }, StateBefore::Scope::kFloat);
+      kernel, step, [&] { return call(&message); }, StateBefore::Scope::kFloat);
   check(kernel, status, message, step);
 }
-
-}  // namespace
 
 std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind device,
                                           const std::vector<std::string>& names) {
@@ -327,12 +327,16 @@ class Protected {
 }  // namespace
 
 void Launcher::launch() {
-  const StateBefore before(StateBefore::Scope::kTeam);
-  {
-    const Protected memory(*device_);
+  if (device_->kernel_host() != nullptr) {
     enqueue(true);
+  } else {
+    const StateBefore before(StateBefore::Scope::kTeam);
+    {
+      const Protected memory(*device_);
+      enqueue(true);
+    }
+    expect_restored(before);
   }
-  expect_restored(before);
   if (exchange_) exchange_->wait();
   take_outputs();
 }
@@ -357,8 +361,8 @@ void Launcher::launch_step(Step& step) {
     step.returned = {};
     step.context.returned = &step.returned;
   }
-  call(*step.kernel, "launch",
-       [&](KernelMessage* m) { return step.kernel->launch(&step.params, &step.context, m); });
+  expect_ok(*step.kernel, "launch",
+            [&](KernelMessage* m) { return step.kernel->launch(&step.params, &step.context, m); });
 }
 
 std::optional<std::string> Launcher::memory_damage() const {

@@ -1,6 +1,7 @@
 // Chooses kernels from the table, and launches a kernel on a workload.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,10 @@ LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant = {});
 
 /// What a launch with these parameters returned, and where it belongs: `out` and `lse` of the parameters.
 std::vector<ReturnedTensor> returned_tensors(const AttentionParams& params, const ReturnedOutputs& returned);
+
+/// Calls a function of a kernel. Throws KernelError with its message, unless it returns kOk.
+void expect_ok(const Kernel& kernel, const char* step,
+               const std::function<KernelStatus(KernelMessage*)>& call);
 
 /// One kernel bound to one workload: a launch, or the launches of the case's path.
 ///

@@ -38,7 +38,7 @@ namespace {
 
 constexpr std::size_t kMostHosted = 512;  ///< kernels of a runner
 
-constexpr std::string_view kScratch = "attnbench-";  ///< and the judge's process id
+constexpr std::string_view kScratch = "attnbench-runner-";  ///< and the judge's process id
 
 constexpr std::string_view kForgedAnswer =
     "the kernel's process sent what is no answer: a kernel wrote to its socket";
@@ -165,11 +165,36 @@ int lock_scratch(const std::filesystem::path& folder) {
 void remove_left_scratch() {
   std::error_code ec;
   for (const auto& entry : std::filesystem::directory_iterator(temporary(), ec)) {
-    if (!entry.path().filename().string().starts_with(kScratch)) continue;
+    // Nobody else's: users and tests have folders of similar names.
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kScratch) ||
+        name.find_first_not_of("0123456789", kScratch.size()) != std::string::npos)
+      continue;
     const int lock = lock_scratch(entry.path());
     if (lock < 0) continue;
     std::filesystem::remove_all(entry.path(), ec);
     close(lock);
+  }
+}
+
+/// Sends what is to be mapped, with its file.
+void send_with_file(int socket, const GpuPages& pages) {
+  GpuPages sent = pages;
+  iovec part{&sent, sizeof sent};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (pages.file >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &pages.file, sizeof(int));
+  }
+  while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
 
@@ -196,7 +221,7 @@ std::string runner_scratch(pid_t judge) {
   return (temporary() / fmt::format("{}{}", kScratch, judge)).string();
 }
 
-Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes, int threads)
+Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes, int threads, int gpu)
     : memory_(memory_bytes) {
   scratch_ = runner_scratch(getpid());
   remove_left_scratch();
@@ -222,8 +247,8 @@ Runner::Runner(const std::vector<std::string>& argv, int64_t memory_bytes, int t
   setpgid(pid_, pid_);  // the child does it, too: whoever comes first
   runs_ = true;
   g_runner = this;
-  const RunnerHello hello{{memory_.inputs.base(), memory_.inputs.size()},
-                          {memory_.outputs.base(), memory_.outputs.size()}};
+  const RunnerHello hello{
+      {memory_.inputs.base(), memory_.inputs.size()}, {memory_.outputs.base(), memory_.outputs.size()}, gpu};
   send(&hello, sizeof hello);
   uint64_t bytes = 0;
   receive(&bytes, sizeof bytes);
@@ -331,9 +356,9 @@ Runner::Reply Runner::calls(std::span<const Request> requests) {
   if (!runs_) resume();
   for (const Request& r : requests) send_request(r);
   Reply reply;
-  const Request* answered = nullptr;
+  const Request* last = nullptr;
   for (const Request& r : requests) {
-    answered = &r;
+    last = &r;
     receive(&reply, sizeof reply);
     if (r.call == RunnerCall::kLaunch) {
       const double ended = now_us();
@@ -347,12 +372,24 @@ Runner::Reply Runner::calls(std::span<const Request> requests) {
     }
     if (reply.how != Reply::How::kReturned || reply.status != KernelStatus::kOk) break;
   }
+  return answered(reply, *last);
+}
+
+Runner::Reply Runner::answered(Reply reply, const Request& request) {
   stop();
   last_us_ = reply.us;
   reply.message.text[sizeof reply.message.text - 1] = '\0';
-  reply.exception.back() = '\0';
-  if (reply.how == Reply::How::kFault) throw_fault(reply, *answered);
-  if (reply.how == Reply::How::kThrew) throw KernelError(reply.exception.data());
+  reply.text.back() = '\0';
+  switch (reply.how) {
+    case Reply::How::kFault:
+      throw_fault(reply, request);
+    case Reply::How::kThrew:
+      throw KernelError(reply.text.data());
+    case Reply::How::kLost:
+      throw DeviceError(reply.text.data(), true);
+    case Reply::How::kReturned:
+      break;
+  }
   return reply;
 }
 
@@ -360,9 +397,15 @@ void Runner::send_request(Request r) {
   const auto inputs = memory_.inputs.take_changes(), outputs = memory_.outputs.take_changes();
   r.input_changes = static_cast<int32_t>(inputs.size());
   r.output_changes = static_cast<int32_t>(outputs.size());
+  const auto pages = gpu_changes_ ? gpu_changes_() : std::vector<GpuPages>();
+  r.gpu_changes = static_cast<int32_t>(pages.size());
   send(&r, sizeof r);
   for (const auto* changes : {&inputs, &outputs})
     send(changes->data(), changes->size() * sizeof(SharedMemory::Change));
+  for (const GpuPages& p : pages) {
+    send_with_file(socket_, p);
+    if (p.file >= 0) close(p.file);
+  }
 }
 
 void Runner::throw_fault(const Reply& reply, const Request& r) {
@@ -378,10 +421,20 @@ void Runner::throw_fault(const Reply& reply, const Request& r) {
                     to_input);
 }
 
-Go Runner::time_go(const std::function<void()>& launches) {
+std::vector<Runner::Request> Runner::noted(const Launches& launches) {
+  if (!launches) return {};
   go_.emplace();
-  launches();
-  const std::vector<Request> requests = *std::exchange(go_, std::nullopt);
+  try {
+    launches();
+  } catch (...) {
+    go_.reset();
+    throw;
+  }
+  return *std::exchange(go_, std::nullopt);
+}
+
+Go Runner::time_go(const Launches& launches) {
+  const std::vector<Request> requests = noted(launches);
   times_ = {};
   const double cpu = cpu_us_of(pid_), begin = now_us();
   const Reply reply = calls(requests);

@@ -1,4 +1,4 @@
-// The process in which kernels of the CPU run. Its parent, the judge, calls their functions through a socket; the
+// The process in which kernels run. Its parent, the judge, calls their functions through a socket; the
 // process is stopped at all other times. So it can neither work ahead nor see how tensors are filled and read.
 #pragma once
 
@@ -17,6 +17,9 @@
 #include "harness/launch/plugin.h"
 
 namespace attnbench {
+
+struct GpuJob;
+enum class RunnerCall : int32_t;
 
 /// The socket and the files of KernelMemory when a runner starts.
 inline constexpr int kRunnerSocket = 3, kRunnerInputs = 4, kRunnerOutputs = 5;
@@ -38,17 +41,17 @@ inline constexpr std::pair<const char*, const char*> kCaches[] = {
 void end_children_but(const std::set<pid_t>& kept);
 
 /// The judge's handle of a runner. There is one in a process.
-class Runner final : public KernelHost {
+class Runner final : public GpuHost {
  public:
   /// Starts the program `argv`, whose OpenMP gets `threads` (0: the user's number), and waits until it has described its
-  /// kernels. Throws Error if the system refuses. If the runner ends, now or in a call, this process ends as it did: the
+  /// kernels for the CPU, or for cuda:N of `gpu`. Throws Error if the system refuses. If the runner ends, now or in a call, this process ends as it did: the
   /// supervisor reports it.
-  Runner(const std::vector<std::string>& argv, int64_t memory_bytes, int threads);
+  Runner(const std::vector<std::string>& argv, int64_t memory_bytes, int threads, int gpu = -1);
   ~Runner() override;
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  /// The kernels of the CPU that it has. A call of one of their functions goes to the runner.
+  /// The kernels that it has. A call of one of their functions goes to the runner.
   const std::vector<const Kernel*>& kernels() const { return kernels_; }
   /// The files of those that come from plug-ins.
   const std::map<const Kernel*, std::string>& plugin_of() const { return plugin_of_; }
@@ -64,8 +67,14 @@ class Runner final : public KernelHost {
   double last_us() const override { return last_us_; }
   void begin(int threads) override;
   HostedTimes end() override { return times_; }
-  Go time_go(const std::function<void()>& launches) override;
+  Go time_go(const Launches& launches) override;
   bool disturbed(int threads) const override;
+  void share(std::function<std::vector<GpuPages>()> changes) override { gpu_changes_ = std::move(changes); }
+  Sample time_launch(const Launches& launches, CacheMode cache, const LaunchWatch* watch) override;
+  CounterReading count_launch(const Launches& launches, const Launches& prepare, CacheMode cache) override;
+  std::function<void()> capture_graph(const Launches& launches) override;
+  void pass_on() override;
+  Go time_go(const Launches& launches, const GpuHold& hold) override;
 
   struct Request;
   struct Reply;
@@ -75,6 +84,12 @@ class Runner final : public KernelHost {
  private:
   /// One after the other, without a stop. Returns the last answer, which is the first that is not kOk.
   Reply calls(std::span<const Request> requests);
+  std::vector<Request> noted(const Launches& launches);
+  /// On a GPU: what is done with launches.
+  Reply do_job(RunnerCall what, GpuJob job, const Launches& launches, const Launches& prepare = {},
+               const std::function<void()>& when_sent = {});
+  /// Stops the process. Throws what the reply says.
+  Reply answered(Reply reply, const Request& request);
   void resume();
   void stop();
   void send_request(Request request);
@@ -92,7 +107,8 @@ class Runner final : public KernelHost {
   std::vector<const Kernel*> kernels_;
   std::map<const Kernel*, std::string> plugin_of_;
   double last_us_ = 0;
-  std::optional<std::vector<Request>> go_;  ///< launches that wait for each other
+  std::optional<std::vector<Request>> go_;  ///< launches that are noted, not done
+  std::function<std::vector<GpuPages>()> gpu_changes_;
   HostedTimes times_;
 };
 

@@ -4,14 +4,31 @@
 #include <array>
 #include <cstdint>
 
+#include "harness/device/device.h"
 #include "harness/launch/runner.h"
-#include "kernels/contract/kernel.h"
 
 namespace attnbench {
 
-enum class RunnerCall : int32_t { kWake, kSupports, kNumerics, kWorkspaceBytes, kPlan, kLaunch, kTile };
-inline constexpr const char* kCallNames[] = {"wake", "supports", "numerics", "workspace_bytes",
-                                             "plan", "launch",   "tile"};
+enum class RunnerCall : int32_t {
+  kWake,
+  kSupports,
+  kNumerics,
+  kWorkspaceBytes,
+  kPlan,
+  kLaunch,
+  kTile,
+  // GPU: with a GpuJob, and the launches of it
+  kTime,
+  kCount,
+  kCapture,
+  kGo,
+  // GPU
+  kReplay,
+  kSynchronize,
+};
+inline constexpr const char* kCallNames[] = {"wake",   "supports", "numerics", "workspace_bytes", "plan",
+                                             "launch", "tile",     "launch",   "launch",          "launch",
+                                             "launch", "launch",   "launch"};
 
 /// The first message of the judge.
 struct RunnerHello {
@@ -19,6 +36,21 @@ struct RunnerHello {
     void* base;
     int64_t size;
   } inputs, outputs;
+  int32_t gpu;  ///< N of cuda:N; negative: the CPU
+};
+
+/// What is done with launches on a GPU. They follow, then those of `prepare`, each a request.
+struct GpuJob {
+  int32_t launches = 0, prepare = 0;
+  CacheMode cache = CacheMode::kHot;
+  bool watched = false;
+  bool returns = false;  ///< LaunchWatch::take_outputs is there
+  uint64_t seed = 0;     ///< of LaunchWatch
+  int32_t outputs = 0, late = 0;
+  std::array<WatchedOutput, 8> output{};
+  std::array<LateSigns, 4> signs{};
+  const void* hold = nullptr;  ///< kGo: as in GpuHold
+  uint32_t ticket = 0;
 };
 
 struct Runner::Request {
@@ -27,16 +59,19 @@ struct Runner::Request {
   OpParams params{};
   LaunchContext context{};  ///< `returned` says whether outputs may be returned
   bool alone = true;        ///< kLaunch: no other one follows at once, so the process's state is looked at
+  int32_t graph = 0;        ///< kReplay
   int32_t input_changes = 0,
           output_changes = 0;  ///< SharedMemory::Change that follow: what can be touched from now on
+  int32_t gpu_changes = 0;     ///< GpuPages that follow, each with its file
 };
 
 /// A launch has three: at its end, when returned outputs are where they belong, when the process was looked at.
 struct Runner::Reply {
-  enum class How : int32_t { kReturned, kThrew, kFault } how = How::kReturned;
+  /// kLost: on a GPU whose context nothing can use any more.
+  enum class How : int32_t { kReturned, kThrew, kFault, kLost } how = How::kReturned;
   KernelStatus status = KernelStatus::kOk;
-  KernelMessage message{};            ///< of the kernel
-  std::array<char, 512> exception{};  ///< kThrew: what a KernelError says
+  KernelMessage message{};       ///< of the kernel
+  std::array<char, 512> text{};  ///< kThrew, kLost: what the error says; kCount: why nothing was counted
   Numerics numerics{};
   Tile tile{};
   uint64_t workspace_bytes = 0;
@@ -45,6 +80,11 @@ struct Runner::Reply {
   double us = 0;                         ///< kPlan, kLaunch: by the runner's clock
   double cores_us = 0, handover_us = 0;  ///< kWake
   double waited_s = -1;                  ///< kLaunch; negative: the system does not count it
+  double enqueue_us = 0;                 ///< kTime, as in Sample
+  bool host_bound = false;
+  WatchReading watch;
+  std::array<double, 4> counters{};  ///< kCount; negative: not counted
+  int32_t number = 0;                ///< kCount: launches; kCapture: the graph
 };
 
 }  // namespace attnbench

@@ -115,7 +115,7 @@ IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
     const bool open = process_->receive();
     if (auto answer = process_->next_answer()) {
       take_log();
-      if (answer->sealed) return {std::move(answer->message), ""};
+      if (answer->is_object()) return {std::move(*answer), ""};
       print_lines(unprinted_.size());
       process_.reset();
       return {std::nullopt, std::string(kForgedLine) + "; its worker process was killed"};
@@ -176,23 +176,23 @@ StepResult IsolatedSteps::run(const SelftestStep& step) {
   for (;;) {
     const Answer a = wait_for_answer(options_.timeout_s);
     if (!a.message) return failed_step(step, device_name_, item, a.failure);
-    if (const auto id = a.message->find("case"); id != a.message->end()) {
-      item = id->get<std::string>();
-      continue;
-    }
-    if (const auto lost = a.message->find("lost"); lost != a.message->end()) {
+    try {
+      if (const auto id = a.message->find("case"); id != a.message->end()) {
+        item = id->get<std::string>();
+        continue;
+      }
+      if (const auto lost = a.message->find("lost"); lost != a.message->end()) {
+        process_.reset();
+        return failed_step(step, device_name_, item, lost->get<std::string>());
+      }
+      print_lines(unprinted_.size());
+      StepResult found = step_from_json(a.message->at("step"));
+      if (is_error(found)) process_.reset();  // its state may be damaged
+      return found;
+    } catch (const nlohmann::json::exception&) {
       process_.reset();
-      return failed_step(step, device_name_, item, lost->get<std::string>());
+      return failed_step(step, device_name_, item, std::string(kForgedLine));
     }
-    const auto told = a.message->find("step");
-    if (told == a.message->end()) {  // a kernel wrote to our pipe
-      process_.reset();
-      return failed_step(step, device_name_, item, "the worker process gave no answer that can be read");
-    }
-    print_lines(unprinted_.size());
-    StepResult found = step_from_json(*told);
-    if (is_error(found)) process_.reset();  // its state may be damaged
-    return found;
   }
 }
 

@@ -18,7 +18,6 @@ std::optional<std::string> LineBuffer::next() {
   const std::size_t end = text_.find('\n');
   if (end == std::string::npos) return std::nullopt;
   std::string line = text_.substr(0, end);
-  explicit_bzero(text_.data(), end);
   text_.erase(0, end + 1);
   return line;
 }

@@ -1,5 +1,4 @@
-// Messages between a supervisor and its workers: one JSON object per line. One of its members names
-// the message. A line to the worker begins with a new key, a line to the supervisor with its seal (seal.h).
+// Messages between a supervisor and its workers: one JSON object per line. One of its members names the message.
 //
 //   to the worker     {"open": {"device", "threads", "ceilings"}}   first; ceilings: null or known ones
 //                     {"measure": true}                             the ceilings, before the first timed case
@@ -34,7 +33,7 @@ inline constexpr int kWorkerOut = 4;
 class LineBuffer {
  public:
   void add(const char* data, std::size_t size) { text_.append(data, size); }
-  /// The next whole line, without its newline. Its bytes are wiped here: they may hold a key.
+  /// The next whole line, without its newline.
   std::optional<std::string> next();
   const std::string& rest() const { return text_; }
 

@@ -84,7 +84,7 @@ bool Supervisor::more_work() const { return !stopped_ && work_ != nullptr && nex
 
 void Supervisor::start(Slot& slot) {
   slot.log.clear();
-  slot.process = std::make_unique<WorkerProcess>(options_.worker_command(slot.plugin, slot.device));
+  slot.process = std::make_unique<WorkerProcess>(options_.worker_command(slot.plugin));
   slot.state = State::kOpening;
   slot.deadline = Clock::now() + seconds(std::max(kLeastStartSeconds, options_.timeout_s));
   slot.process->send({{"open",
@@ -329,8 +329,8 @@ void Supervisor::look_at(Slot& slot) {
   while (slot.process) {
     const auto answer = slot.process->next_answer();
     if (!answer) break;
-    if (!answer->sealed) return not_an_answer(slot, std::string(kForgedLine));
-    handle(slot, answer->message);
+    if (!answer->is_object()) return not_an_answer(slot, std::string(kForgedLine));
+    handle(slot, *answer);
   }
   if (!slot.process) return;
   if (!open || slot.process->ended()) return worker_ended(slot);

@@ -19,8 +19,7 @@ namespace attnbench {
 
 struct SupervisorOptions {
   /// argv of a worker that opens this plug-in alone; empty: none, for built-in kernels.
-  std::function<std::vector<std::string>(const std::string& plugin, const std::string& device)>
-      worker_command;
+  std::function<std::vector<std::string>(const std::string& plugin)> worker_command;
   std::vector<std::string> devices;  ///< one worker at a time each: "cpu", "cuda:0"
   int threads = 0;                   ///< host threads of each worker; 0: all
   double timeout_s = 120;            ///< limit for one case, in seconds

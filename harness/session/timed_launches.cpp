@@ -34,6 +34,8 @@ constexpr double kClockUs = 20, kOuterClockUs = 300;
 /// launched again.
 constexpr double kGoUs = 1500, kGoReadingUs = 150;
 constexpr int kMostInAGo = 10, kGoes = 6;
+/// On a GPU, what a go without launches takes is no part of its time: two processes take turns. At most so much.
+constexpr double kEmptyGoUs = 500;
 /// CPU time of each thread in such launches, as a share of their time.
 constexpr double kMostCpu = 1.2;
 
@@ -240,21 +242,27 @@ std::optional<WrongLaunch> TimedLaunches::doubt() {
                                              timer.size(), us, by_clock, of),
                                  {detector::kClock}));
   };
-  if (device_.kernel_host() == nullptr) return compared(middle(outer), kClockUs);
+  const bool gpu = device_.info().kind == DeviceKind::kCuda;
+  if (gpu || device_.kernel_host() == nullptr) {
+    if (auto wrong = compared(middle(outer), kClockUs)) return wrong;
+    if (device_.kernel_host() == nullptr || options_.timing.cache == CacheMode::kHot) return std::nullopt;
+  }
   // Launches that follow each other are slower than those that are timed in a hot cache, and where threads of one that
   // still wait for work hold cores that the next one needs.
   if (options_.timing.cache == CacheMode::kHot || device_.info().threads > cpu_threads() ||
       work_.item->params.devices() > 1)
     return compared(*std::ranges::min_element(outer), kOuterClockUs);
-  int together = std::clamp(static_cast<int>(kGoUs / us), 1, kMostInAGo);
+  int together =
+      gpu ? static_cast<int>(copies_.size()) : std::clamp(static_cast<int>(kGoUs / us), 1, kMostInAGo);
   const double room = kShareOfMemory * static_cast<double>(device_.free_memory());
   if (together * cost_of(*work_.item).device_bytes > room) together = 1;
   std::optional<WrongLaunch> out;
   for (int i = 0; i < kGoes && (i == 0 || out); ++i) {
     const Go go = time_go(static_cast<std::size_t>(together));
-    out = compared(go.us / together, kGoReadingUs / together, renews() ? " with new values" : "");
+    const double none = gpu ? std::min(device_.time_go([] {}).us, kEmptyGoUs) : 0;
+    out = compared((go.us - none) / together, kGoReadingUs / together, renews() ? " with new values" : "");
     const int threads = device_.info().threads;
-    if (!out && go.cpu_us > kMostCpu * threads * go.held_us)
+    if (!out && !gpu && go.cpu_us > kMostCpu * threads * go.held_us)
       out = WrongLaunch(
           fmt::format(
               "{} launches took {:.1f} us with {} thread{}, but {:.1f} us of processors: it computes with "
@@ -283,12 +291,16 @@ Go TimedLaunches::time_go(std::size_t launches) {
     copy.workload().poison_outputs();
     copy.ready = false;
   }
-  const Go go = device_.kernel_host()->time_go([&] {
+  const Go go = device_.time_go([&] {
     for (std::size_t i = first; i < first + launches; ++i) copies_[i].launch();
   });
+  // On a GPU all outputs are copied for it, so one launch is chosen.
+  const bool one = device_.info().kind == DeviceKind::kCuda;
+  const std::size_t chosen = first + order_() % launches;
   for (std::size_t i = first; i < first + launches; ++i) {
     copies_[i].launcher().take_outputs();
-    check(copies_[i], CheckMode::kFewRows, "one of several that followed each other");
+    if (!one || i == chosen)
+      check(copies_[i], CheckMode::kFewRows, "one of several that followed each other");
   }
   while (copies_.size() > before) {
     copies_.pop_back();

@@ -92,14 +92,13 @@ class Server {
   bool open(const Message& m) {
     try {
       const auto threads = m.at("threads").get<int>();
-      if (command_.empty()) {
-        device_ = open_device(m.at("device").get<std::string>(), threads);
-      } else {
-        runner_ = std::make_unique<Runner>(command_, memory_limit().bytes, threads);
+      const auto name = m.at("device").get<std::string>();
+      if (!command_.empty()) {
+        runner_ = std::make_unique<Runner>(command_, memory_limit().bytes, threads, gpu_of(name));
         options_.table = runner_->kernels();
         options_.plugin_of = runner_->plugin_of();
-        device_ = open_cpu(threads, runner_.get());
       }
+      device_ = open_device(name, threads, runner_.get());
     } catch (const DeviceError& e) {
       tell({{"failed", e.what()}});
       return false;
@@ -128,7 +127,7 @@ class Server {
         find_kernel(options_.table, item.params.op, device_->info().kind, m.at("kernel").get<std::string>()),
         m.at("index").get<int64_t>(), m.at("experiments").get<bool>()};
     bound_memory(*device_);
-    if (runner_) runner_->limit_memory(device_->free_memory());
+    if (runner_ && device_->info().kind == DeviceKind::kCpu) runner_->limit_memory(device_->free_memory());
     bool lost = false;
     const std::string in_hand = in_hand_text(work, options_);
     set_in_hand(in_hand);

@@ -5,11 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <string>
 
 #include "harness/results/json.h"
-#include "harness/session/seal.h"
 
 namespace attnbench {
 namespace {
@@ -22,7 +19,6 @@ struct Pipes {
   int in = -1, out = -1;
   pid_t owner = -1;
   LineBuffer lines;
-  Seal seal;
 };
 Pipes g_pipes;
 
@@ -43,7 +39,6 @@ extern "C" void close_worker_pipes() {
     close(*fd);
     *fd = -1;
   }
-  g_pipes.seal = {};
 }
 
 }  // namespace
@@ -59,26 +54,17 @@ void take_worker_pipes() {
 std::optional<Message> next_request() {
   char buffer[1 << 16];
   for (;;) {
-    if (auto line = g_pipes.lines.next()) {
-      const std::size_t space = line->find(' ');
-      const auto key = key_of_text(std::string_view(*line).substr(0, space));
-      if (!key) return std::nullopt;
-      g_pipes.seal = Seal(*key);
-      explicit_bzero(line->data(), space);
-      return Message::parse(line->begin() + static_cast<std::ptrdiff_t>(space), line->end());
-    }
+    if (const auto line = g_pipes.lines.next()) return Message::parse(*line);
     const ssize_t n = read(g_pipes.in, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return std::nullopt;
     g_pipes.lines.add(buffer, static_cast<std::size_t>(n));
-    explicit_bzero(buffer, static_cast<std::size_t>(n));  // it holds the key
   }
 }
 
 bool tell(const Message& answer) {
   if (getpid() != g_pipes.owner) return false;  // a child that was not made by fork()
-  const std::string text = dump_json(answer);
-  return write_line(g_pipes.out, g_pipes.seal.next(text) + " " + text);
+  return write_line(g_pipes.out, dump_json(answer));
 }
 
 }  // namespace attnbench

@@ -1,5 +1,5 @@
 // The worker's ends of its pipes. A kernel shares the process, so they are hard to find: above the descriptors
-// that a scan tries, closed in all that a kernel starts, and each line that is written carries a seal.
+// that a scan tries, and closed in all that a kernel starts.
 #pragma once
 
 #include <optional>

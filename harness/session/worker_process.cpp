@@ -106,11 +106,7 @@ WorkerProcess::~WorkerProcess() {
   for (int* fd : {&in_, &out_, &log_}) close_fd(*fd);
 }
 
-bool WorkerProcess::send(const Message& request) {
-  const SealKey key = draw_key();
-  seal_ = Seal(key);
-  return write_line(in_, key_text(key) + " " + dump_json(request));
-}
+bool WorkerProcess::send(const Message& request) { return write_line(in_, dump_json(request)); }
 
 bool WorkerProcess::receive() {
   char buffer[1 << 16];
@@ -128,15 +124,10 @@ bool WorkerProcess::receive() {
   return true;
 }
 
-std::optional<Answer> WorkerProcess::next_answer() {
+std::optional<Message> WorkerProcess::next_answer() {
   const auto line = lines_.next();
-  if (!line) return lines_.rest().size() > kLongestAnswer ? std::optional(Answer{}) : std::nullopt;
-  const std::size_t space = std::min(line->find(' '), line->size());
-  const std::string_view text = std::string_view(*line).substr(std::min(space + 1, line->size()));
-  if (seal_.next(text) != line->substr(0, space)) return Answer{};
-  Answer answer{true, Message::parse(text, nullptr, /*allow_exceptions=*/false)};
-  answer.sealed = answer.message.is_object();
-  return answer;
+  if (!line) return lines_.rest().size() > kLongestAnswer ? std::optional(Message()) : std::nullopt;
+  return Message::parse(*line, nullptr, /*allow_exceptions=*/false);
 }
 
 std::string WorkerProcess::printed() const {

@@ -11,20 +11,13 @@
 #include <vector>
 
 #include "harness/session/messages.h"
-#include "harness/session/seal.h"
 
 namespace attnbench {
 
-/// What an error says of a line without the right seal.
+/// What an error says of a line that is no answer, or one too many.
 inline constexpr std::string_view kForgedLine =
     "the worker's pipe got a line that is not the worker's: a kernel wrote to it, or changed what the worker "
     "wrote";
-
-/// A line from a worker.
-struct Answer {
-  bool sealed = false;  ///< false: the worker did not write it so
-  Message message;      ///< an object, if sealed
-};
 
 class WorkerProcess {
  public:
@@ -37,12 +30,12 @@ class WorkerProcess {
   int out() const { return out_; }  ///< for poll
   int log() const { return log_; }
 
-  /// Sends a request with a new key for its answers. Returns false if the process has ended.
+  /// Sends a request. Returns false if the process has ended.
   bool send(const Message& request);
   /// Reads what has arrived on out(). Returns false once the process has closed it.
   bool receive();
-  /// The next whole line that was received; nullopt: none.
-  std::optional<Answer> next_answer();
+  /// The next whole line that was received; nullopt: none. It is an object, unless the worker did not write it.
+  std::optional<Message> next_answer();
   /// Whether something was received that next_answer() has not returned.
   bool has_more() const { return !lines_.rest().empty(); }
   /// Returns what the process has printed since the last call.
@@ -68,7 +61,6 @@ class WorkerProcess {
   pid_t pid_ = -1;
   int in_ = -1, out_ = -1, log_ = -1;
   LineBuffer lines_;
-  Seal seal_;
   bool reaped_ = false;
   int status_ = 0;
 };

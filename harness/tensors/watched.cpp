@@ -32,7 +32,7 @@ std::vector<LateSigns> Workload::set_signs(const SignPlan& signs, const FewChann
   const std::vector<uint8_t> rows = row_signs(item_.params, signs_);
   table.insert(table.end(), rows.begin(), rows.end());
   if (!sign_table_.data()) {
-    sign_table_ = GuardedBuffer::of(*device_, "signs", table);
+    sign_table_ = GuardedBuffer::of(*device_, "signs", table, Access::kLooks);
   } else if (!table.empty()) {
     device_->upload(sign_table_.data(), table.data(), static_cast<int64_t>(table.size()));
   }
@@ -73,8 +73,8 @@ void Workload::poison_outputs() {
       slots.push_back(plan_.slot_mapping[t]);
       tokens.push_back(static_cast<int64_t>(t));
     }
-    appended_slots_ = GuardedBuffer::of(*device_, "appended slots", slots);
-    appended_tokens_ = GuardedBuffer::of(*device_, "appended tokens", tokens);
+    appended_slots_ = GuardedBuffer::of(*device_, "appended slots", slots, Access::kLooks);
+    appended_tokens_ = GuardedBuffer::of(*device_, "appended tokens", tokens, Access::kLooks);
   }
   for (const WatchedOutput& o : watched_outputs()) {
     if (o.poisoned) device_->poison(o);

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <set>
+
 #include <cstdlib>
 #include <string>
 
@@ -147,6 +150,22 @@ TEST(CliBadPlugin, OneThatForgesAllTheTimeEndsTheRun) {
   unsetenv("ATTNBENCH_TEST_END");
   EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
   EXPECT_THAT(o.out + o.err, HasSubstr("the kernel's process sent what is no answer"));
+}
+
+// Folders of judges that were killed go, also if their process number is in use again; what others have stays.
+TEST(CliRunner, RemovesTheFoldersOfDeadRunnersAndNoOthers) {
+  const Scratch scratch;
+  for (const char* name : {"attnbench-results", "attnbench-runner-mine", "attnbench-runner-1"})
+    std::filesystem::create_directories(scratch.dir() / "tmp" / name / "kept");
+  setenv("TMPDIR", (scratch.dir() / "tmp").c_str(), 1);
+  const Outcome o = run_attnbench(
+      scratch, {"run", "--case", "{batch: q5}", "--device", "cpu", "--no-time", "-q", "--out", "out"});
+  unsetenv("TMPDIR");
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  std::set<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.dir() / "tmp"))
+    left.insert(entry.path().filename());
+  EXPECT_EQ(left, (std::set<std::string>{"attnbench-results", "attnbench-runner-mine"}));
 }
 
 TEST(CliBadPlugin, AForgedAnswerIsTheErrorOfAStepOfSelftest) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 
 #include "tests/cli/program.h"
@@ -132,6 +133,25 @@ TEST_F(CliGpu, DecodesAppendInTheirOwnLaunch) {
   ASSERT_EQ(records.size(), 2u) << o.out << o.err;
   if (records[0]["status"] == "skip") GTEST_SKIP() << records[0]["reason"];
   EXPECT_EQ(o.exit_code, 0) << o.out;
+}
+
+// The kernel runs in a process that maps tensors and nothing beside them, inputs for reading. It costs its case alone.
+TEST_F(CliGpu, WhatAKernelMustNotTouchIsNotThere) {
+  for (const std::string change : {"PAST", "STORE"}) {
+    const std::string plugin = ATTNBENCH_PLUGIN_DIR "/oversteps_" + change + ".so";
+    if (!std::filesystem::exists(plugin)) GTEST_SKIP() << "built without all CUDA kernels";
+    const Outcome o =
+        run_attnbench(scratch_, {"run", "--plugin", plugin, "--kernel", "oversteps,cuda_simt", "--device",
+                                 "cuda", "--no-time", "--case",
+                                 "{kv: paged, head_dim: 64, dtype: fp16, batch: 4q1s100}", "--out", change});
+    EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
+    for (const json& r : read_records(scratch_.dir() / change)) {
+      const bool steps = r["kernel"] == "oversteps";
+      EXPECT_EQ(r["status"], steps ? "error" : "pass") << r["reason"];
+      const std::string reason = r["reason"].get<std::string>();
+      EXPECT_EQ(reason.find("the memory beside a tensor is not there") != reason.npos, steps) << reason;
+    }
+  }
 }
 
 TEST_F(CliGpu, ASweepOutlivesItsKernels) {

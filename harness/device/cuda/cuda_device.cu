@@ -14,6 +14,7 @@
 #include "harness/device/cuda/cuda_check.h"
 #include "harness/device/cuda/cuda_probe.h"
 #include "harness/device/cuda/fill.h"
+#include "harness/device/cuda/gpu_pages.cuh"
 #include "harness/device/cuda/launch_timer.h"
 #include "harness/device/cuda/mma_rate.h"
 #include "harness/device/cuda/rank_stream.h"
@@ -74,9 +75,17 @@ constexpr int64_t kMostSpare = int64_t{2} << 30;
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int cuda_ordinal, int index)
-      : ordinal_(cuda_ordinal), index_(index), info_(cuda_device_info(cuda_ordinal, index)) {
+  CudaDevice(int cuda_ordinal, int index, GpuHost* host = nullptr)
+      : ordinal_(cuda_ordinal), index_(index), info_(cuda_device_info(cuda_ordinal, index)), host_(host) {
     use();
+    if (host != nullptr) {
+      shared_.emplace(ordinal_);
+      host->share([this] {
+        use();
+        wait("before a call of the kernel");  // what is launched is on a stream of another process
+        return shared_->take_changes();
+      });
+    }
     cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     cuda_check(cudaMalloc(&digest_, sizeof *digest_), "cudaMalloc");
     timer_.emplace(stream_, info_);
@@ -94,6 +103,7 @@ class CudaDevice final : public Device {
     rank_stream_.reset();
     timer_.reset();
     free_spare();
+    shared_.reset();
     cudaFree(digest_);
     cudaStreamDestroy(stream_);
   }
@@ -109,11 +119,12 @@ class CudaDevice final : public Device {
     context.multiprocessors = info_.multiprocessors;
     return context;
   }
+  KernelHost* kernel_host() override { return host_; }
   int64_t free_memory() const override {
     use();
     std::size_t free_bytes = 0, total_bytes = 0;
     cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-    return static_cast<int64_t>(free_bytes) + spare_bytes_;
+    return static_cast<int64_t>(free_bytes) + spare_bytes_ + (shared_ ? shared_->spare_bytes() : 0);
   }
 
   void* allocate(int64_t bytes) override {
@@ -130,15 +141,26 @@ class CudaDevice final : public Device {
     void* p = nullptr;
     if (cudaMalloc(&p, static_cast<std::size_t>(bytes)) != cudaSuccess) {
       cudaGetLastError();
-      free_spare();
+      make_room();
       const std::string what = "cudaMalloc of " + std::to_string(bytes) + " bytes";
       cuda_check(cudaMalloc(&p, static_cast<std::size_t>(bytes)), what.c_str());
     }
     sizes_[p] = bytes;
     return p;
   }
+  void* allocate_for(Access access, int64_t bytes, const std::string&, const SeenPart& seen) override {
+    if (!shared_ || access == Access::kNone) return allocate(bytes);
+    use();
+    try {
+      return shared_->allocate(access, bytes, seen);
+    } catch (const OutOfMemory&) {
+      make_room();
+      return shared_->allocate(access, bytes, seen);
+    }
+  }
   void release(void* p) noexcept override {
     cudaSetDevice(ordinal_);
+    if (shared_ && shared_->release(p)) return;
     const auto known = sizes_.find(p);
     if (known == sizes_.end()) return;
     const int64_t bytes = known->second;
@@ -195,6 +217,7 @@ class CudaDevice final : public Device {
   }
 
   void reset_cache_policy() override {
+    if (host_ != nullptr) return;  // its process does before each timed launch
     use();
     cudaStreamAttrValue policy{};
     if (cudaStreamGetAttribute(stream_, cudaStreamAttributeAccessPolicyWindow, &policy) == cudaSuccess &&
@@ -219,11 +242,24 @@ class CudaDevice final : public Device {
   Sample time_launch(const std::function<void()>& launch, CacheMode cache,
                      const LaunchWatch* watch) override {
     use();
-    return timer_->time(launch, cache, watch);
+    if (host_ == nullptr) return timer_->time(launch, cache, watch);
+    Sample sample = host_->time_launch(launch, cache, watch);
+    WatchReading& seen = sample.watch;
+    if (watch != nullptr && seen.when_idle == seen.at_end) seen.when_idle = timer_->digest(*watch);
+    return sample;
+  }
+  Go time_go(const std::function<void()>& launches) override {
+    use();
+    if (hold_ == nullptr)
+      hold_ = static_cast<uint32_t*>(shared_->allocate(Access::kLooks, sizeof *hold_, {}));
+    const uint32_t ticket = ++held_;
+    return host_->time_go(launches,
+                          {hold_, ticket, [this, ticket] { upload(hold_, &ticket, sizeof ticket); }});
   }
 
   CounterReading count_launch(const std::function<void()>& launch, const std::function<void()>& prepare,
                               CacheMode cache) override {
+    if (host_ != nullptr) return host_->count_launch(launch, prepare, cache);
     use();
     if (cupti_ == nullptr && no_cupti_.empty()) cupti_ = Cupti::open(ordinal_, no_cupti_);
     if (cupti_ == nullptr) {
@@ -244,6 +280,7 @@ class CudaDevice final : public Device {
   }
 
   std::function<void()> capture_graph(const std::function<void()>& launch) override {
+    if (host_ != nullptr) return host_->capture_graph(launch);
     use();
     cuda_check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     cudaGraph_t graph = nullptr;
@@ -446,7 +483,12 @@ class CudaDevice final : public Device {
     }
   }
 
+  void make_room() {
+    free_spare();
+    if (host_ != nullptr) host_->pass_on();
+  }
   void free_spare() {
+    if (shared_) shared_->free_spare();
     for (const auto& [bytes, p] : spare_) cudaFree(p);
     spare_.clear();
     spare_bytes_ = 0;
@@ -455,6 +497,10 @@ class CudaDevice final : public Device {
   int ordinal_;
   int index_;  ///< N of cuda:N
   DeviceInfo info_;
+  GpuHost* host_;
+  std::optional<OwnedGpuPages> shared_;  ///< with the process of the host
+  uint32_t* hold_ = nullptr;             ///< GpuHold
+  uint32_t held_ = 0;
   cudaStream_t stream_ = nullptr;
   std::map<void*, int64_t> sizes_;  ///< bytes of what is allocated
   /// Released memory by its size: successive cases and copies take the same sizes, and cudaMalloc and cudaFree
@@ -480,14 +526,14 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> open_cuda(int ordinal) {
+std::unique_ptr<Device> open_cuda(int ordinal, GpuHost* host) {
   std::string reason;
   const std::vector<int> usable = usable_cuda_ordinals(reason);
   if (ordinal < 0 || ordinal >= static_cast<int>(usable.size())) {
     throw DeviceError("cuda:" + std::to_string(ordinal) + ": " + (reason.empty() ? "no such device" : reason),
                       false);
   }
-  return std::make_unique<CudaDevice>(usable[static_cast<std::size_t>(ordinal)], ordinal);
+  return std::make_unique<CudaDevice>(usable[static_cast<std::size_t>(ordinal)], ordinal, host);
 }
 
 }  // namespace attnbench

@@ -2,9 +2,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "harness/device/cuda/cuda_check.h"
+#include "harness/device/cuda/gpu_pages.cuh"
 
 namespace attnbench {
 namespace {
@@ -82,7 +84,9 @@ std::vector<int> usable_cuda_ordinals(std::string& reason) {
 DeviceProbe probe_cuda() {
   DeviceProbe probe;
   try {
-    probe.cuda_devices = static_cast<int>(usable_cuda_ordinals(probe.cuda_reason).size());
+    const std::vector<int> usable = usable_cuda_ordinals(probe.cuda_reason);
+    probe.cuda_devices = static_cast<int>(usable.size());
+    probe.shared_cuda = std::ranges::all_of(usable, can_share_gpu);
   } catch (const DeviceError& error) {
     probe.cuda_devices = 0;
     probe.cuda_reason = error.what();

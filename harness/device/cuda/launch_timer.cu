@@ -303,6 +303,15 @@ void LaunchTimer::digest(const LaunchWatch& watch, unsigned long long* sum, unsi
   }
 }
 
+uint64_t LaunchTimer::digest(const LaunchWatch& watch) {
+  cuda_check(cudaMemsetAsync(watched_, 0, sizeof *watched_, stream_), "cudaMemsetAsync");
+  digest(watch, &watched_->when_idle, nullptr);
+  Watched seen{};
+  cuda_check(cudaMemcpyAsync(&seen, watched_, sizeof seen, cudaMemcpyDeviceToHost, stream_), "digests");
+  cuda_check(cudaStreamSynchronize(stream_), "digests");
+  return seen.when_idle;
+}
+
 WatchReading LaunchTimer::read_watch(const LaunchWatch& watch) {
   // Not only this stream: a kernel may have started work elsewhere.
   cuda_check(cudaDeviceSynchronize(), "timed launch");

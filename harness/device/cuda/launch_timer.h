@@ -31,6 +31,8 @@ class LaunchTimer {
   LaunchTimer& operator=(const LaunchTimer&) = delete;
 
   Sample time(const std::function<void()>& launch, CacheMode cache, const LaunchWatch* watch = nullptr);
+  /// Digest of watched outputs when the stream is idle.
+  uint64_t digest(const LaunchWatch& watch);
   /// Enqueues what `cache` requires before a sample: reads that leave nothing else in the L2 cache, and code
   /// that leaves no other code in the instruction caches.
   void empty_caches(CacheMode cache);
