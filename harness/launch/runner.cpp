@@ -415,10 +415,10 @@ void Runner::throw_fault(const Reply& reply, const Request& r) {
   const SharedMemory::Place place = of_inputs ? in_inputs : memory_.outputs.place_of(reply.address);
   const bool to_input = of_inputs && place.inside;
   const char* how = to_input || reply.wrote == 1 ? "wrote to" : reply.wrote == 0 ? "read" : "touched";
-  throw MemoryFault(fmt::format("the kernel {} {}{} in {} of {}", how, place.words,
-                                to_input ? " (an input)" : "", kCallNames[static_cast<std::size_t>(r.call)],
-                                kernels_.at(static_cast<std::size_t>(r.kernel))->name),
-                    to_input);
+  throw MemoryFault(
+      fmt::format("the kernel {} {}{} in {} of {}", how, place.words, to_input ? " (an input)" : "",
+                  function_of(r.call), kernels_.at(static_cast<std::size_t>(r.kernel))->name),
+      to_input);
 }
 
 std::vector<Runner::Request> Runner::noted(const Launches& launches) {

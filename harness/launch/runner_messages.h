@@ -26,9 +26,12 @@ enum class RunnerCall : int32_t {
   kReplay,
   kSynchronize,
 };
-inline constexpr const char* kCallNames[] = {"wake",   "supports", "numerics", "workspace_bytes", "plan",
-                                             "launch", "tile",     "launch",   "launch",          "launch",
-                                             "launch", "launch",   "launch"};
+/// The function of a kernel that it calls.
+constexpr const char* function_of(RunnerCall call) {
+  constexpr const char* kNames[] = {"wake", "supports", "numerics", "workspace_bytes",
+                                    "plan", "launch",   "tile"};
+  return call <= RunnerCall::kTile ? kNames[static_cast<int>(call)] : "launch";
+}
 
 /// The first message of the judge.
 struct RunnerHello {
