@@ -13,8 +13,8 @@ Rows mask_keys() {
   return {
       word_key<CausalMask>(
           "mask",
-          "`causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n. `causal_top_left`: up to i, as "
-          "in cuDNN and PyTorch; windows count from there, too",
+          "`none` (ids say `full`): all keys. `causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n. "
+          "`causal_top_left`: up to i, as in cuDNN and PyTorch; windows count from there, too",
           &C::causal, {{"none", false}, {"causal", true}, {"causal_top_left", {true, true}}})
           .when(attends)
           .labelled([](P p) {

@@ -25,6 +25,8 @@ namespace {
 const int64_t kPage = sysconf(_SC_PAGESIZE);
 constexpr int64_t kLarge = 1 << 20;
 constexpr int64_t kLeast = 64 << 20;
+constexpr int64_t kNear =
+    1 << 16;  ///< within it, an address is named by a block; within the size of a large one, too
 /// Between a program's heap and its libraries, on every 64-bit Linux.
 constexpr uintptr_t kFirstPlace = 0x2000'0000'0000, kNextPlace = 0x0200'0000'0000;
 constexpr int kPlaces = 16;
@@ -118,6 +120,7 @@ SharedMemory::Place SharedMemory::place_of(const void* p) const {
   if (file_at < 0 || file_at >= size_ || next == used_.begin()) return {"", false};
   const Block& block = std::prev(next)->second;
   const int64_t at = file_at - block.at, row = block.row_bytes;
+  if (at >= block.seen + std::max(kNear, block.seen)) return {"an address far from all tensors", false};
   if (at < 0)
     return {fmt::format("{} byte{} before the start of {}", -at, at < -1 ? "s" : "", block.name), false};
   const bool inside = at < block.seen;

@@ -52,8 +52,9 @@ class SharedMemory {
   int64_t kept() const { return kept_; }  ///< bytes of free blocks that have pages
   /// Where an address lies: in the part of a block that a kernel sees, or outside of the nearest one.
   struct Place {
-    std::string
-        words;  ///< "row 3 of q", "byte 8 of row 300 of k (it has 300 rows)"; empty: it is not of this memory
+    /// "row 3 of q", "byte 8 of row 300 of k (it has 300 rows)", "an address far from all tensors"; empty: it is not of
+    /// this memory
+    std::string words;
     bool inside;
   };
   Place place_of(const void* p) const;

@@ -110,7 +110,7 @@ struct Verdict {
   bool pass = false;
   std::string reason;                  ///< empty on pass; else the first detector that fired, and where
   std::vector<std::string> failed_by;  ///< all detectors that fired, the one of `reason` first
-  std::string method;                  ///< "full", "sampled", "bitwise", "interval" or "refusal"
+  std::string method;                  ///< "full", "sampled", "bitwise", "interval", "refusal" or "none"
   int64_t rows = 0;                    ///< rows compared with the reference
   int64_t rows_total = 0;
   uint64_t rows_seed = 0;  ///< of the rows drawn, if method is "sampled"; 0: none were

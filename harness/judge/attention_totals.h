@@ -17,7 +17,7 @@ namespace attnbench {
 struct AttentionTotals {
   Verdict v;
   double sum_z2 = 0;
-  int64_t elements = 0;
+  int64_t elements = 0, wrong_rows = 0;
   double sxx = 0, sxy = 0;  // slope of the error on o, weighted by 1 / sigma^2 and by row
   double mean_xy = 0;       // sxy if O were the mean of the visible values
   MadeUp zeros, mean;
@@ -53,6 +53,7 @@ struct AttentionTotals {
     v.max_rel = larger_error(v.max_rel, t.v.max_rel);
     sum_z2 += t.sum_z2;
     elements += t.elements;
+    wrong_rows += t.wrong_rows;
     sxx += t.sxx;
     sxy += t.sxy;
     mean_xy += t.mean_xy;

@@ -29,7 +29,7 @@
 namespace attnbench {
 namespace {
 
-constexpr double kAllRowsFlop = 1e9;                 ///< up to this, every row is judged, else a sample
+constexpr double kAllRowsFlop = 1e9;  ///< up to this, all rows are judged where few were compared
 constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a mistake must explain
 constexpr int64_t kValuesTried = 1 << 23;            ///< values of K and V to read for these rows, at most
 
@@ -75,12 +75,10 @@ class Clues {
         inputs_(launched.item, launched.outputs.new_k, &launched.outputs.new_v) {}
 
   std::vector<std::string> all() && {
-    const bool every = cost_of(launched_.item).flop <= kAllRowsFlop;
-    rows_ = find_rows(launched_, problem_, inputs_,
-                      every ? reference::all_rows(problem_)
-                            : sample_rows(launched_.item, launched_.rows_seed != 0 ? launched_.rows_seed
-                                                                                   : launched_.item.seed),
-                      threads_);
+    const bool every = launched_.rows_seed == 0 || cost_of(launched_.item).flop <= kAllRowsFlop;
+    rows_ = find_rows(
+        launched_, problem_, inputs_,
+        every ? reference::all_rows(problem_) : sample_rows(launched_.item, launched_.rows_seed), threads_);
     for (const RowFinding& r : rows_) {
       if (!r.wrong()) right_.push_back(r.id);
       if (r.wrong_o && !r.nan) wrong_o_.push_back(r.id);
@@ -130,10 +128,14 @@ class Clues {
       if (!r.wrong_lse || !std::isfinite(r.expected_lse)) continue;
       if (!std::isfinite(r.lse)) return "";
       any = true;
-      if (!(std::abs(r.lse - r.expected_lse * std::numbers::log2e) <= 1e-4 * (1 + std::abs(r.lse))))
-        return "";
+      // An LSE of base 2 was converted when it was read.
+      const double other =
+          p_.lse_base2 ? r.expected_lse * std::numbers::ln2 : r.expected_lse * std::numbers::log2e;
+      if (!(std::abs(r.lse - other) <= 1e-4 * (1 + std::abs(r.lse)))) return "";
     }
-    return any ? "looks like: the LSE is of base 2, where base e is required" : "";
+    return !any           ? ""
+           : p_.lse_base2 ? "looks like: the LSE is of base e, where base 2 is required"
+                          : "looks like: the LSE is of base 2, where base e is required";
   }
 
   /// Says whether the results lost their fractions. NumPy has no bf16, so a kernel that assigns floats to an
@@ -141,7 +143,7 @@ class Clues {
   std::string integers() const {
     bool any = false, some = false, zero = true, blank = true, integers = true;
     for (const RowFinding& r : rows_) {
-      if (!r.wrong_o || r.unwritten || (r.nan && r.keys == 0)) continue;  // all bits one are -1, too
+      if (!r.wrong_o || r.blank || (r.nan && r.keys == 0)) continue;  // all bits one are -1, too
       any = true;
       // With a wrong LSE too no score was seen, which other clues tell.
       zero = zero && r.zero && !r.wrong_lse;
@@ -264,12 +266,11 @@ class Clues {
     return tried.wrong >= kFewest && any_key;
   }
 
-  /// A mistake that the kernel makes in the wrong rows alone, as so many right ones would be `broken` by it.
+  /// A mistake that the kernel makes in the wrong rows alone: so many right ones would be `broken` by it.
   static std::string part_of_rows(const Tried& tried, const std::string& mistake, std::ptrdiff_t broken) {
     return fmt::format(
-        "looks like: {}{} (perhaps: all {} wrong rows tried match this mistake, which would make {} of the {} right rows tried "
-        "wrong, too)",
-        mistake, kInAPart, tried.wrong, broken, tried.rows.size() - tried.wrong);
+        "looks like: {}{} (perhaps: all {} wrong rows tried match this mistake, and {} right rows tried are without it)",
+        mistake, kInAPart, tried.wrong, broken);
   }
 
   /// Names a misread page. It takes the place of mistakes, from clue `before` on, that explain no LSE, if it does.
@@ -414,6 +415,9 @@ class Clues {
     }
     // Rounded scores make factors, too.
     if (!std::isfinite(least) || (least > 0.99 && most < 1.01)) return "";
+    if (const double kept = 1 - p_.dropout;
+        p_.dropout > 0 && std::max(most - kept, kept - least) < 0.01 * kept)
+      return "looks like: the weights that dropout keeps are not divided by 1 - dropout (O is right but for this factor)";
     const std::string low = fmt::format("{:.4g}", least), high = fmt::format("{:.4g}", most);
     return fmt::format(
         "O is right but for a factor of each row ({}): perhaps the softmax denominator, or how O is rescaled",

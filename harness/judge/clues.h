@@ -15,6 +15,12 @@ inline constexpr std::string_view kInAPart = ", in a part of the rows";
 inline constexpr std::string_view kTwoMistakes = "two mistakes: ";
 inline constexpr std::string_view kAndTheOther = "; and ";
 
+/// Ends the clue of a verdict for which nothing else was looked for.
+inline constexpr std::string_view kOfCompared = "compared rows are wrong";
+/// Ends a clue about elements that nobody wrote.
+inline constexpr const char* kNotWritten =
+    "not written when the launch ended (never, or later: by a thread that is not joined, or on a stream that is not "
+    "waited for)";
 /// What it is if a second launch on the same inputs gives other results.
 inline constexpr const char* kARace =
     "a race, or memory that the kernel reads before it writes it, or outside of all buffers";

@@ -18,7 +18,7 @@ class Misread : public reference::Inputs {
     /// KV head that a query head reads K and V from. Set both or none: with them the problem has as many KV heads as
     /// query heads.
     std::function<int(int)> k_head, v_head;
-    bool exchanged = false;  ///< K is read for V and V for K
+    Tensor k = Tensor::kK, v = Tensor::kV;  ///< what is read for K and for V
     /// The sequence and key whose row of K or V is read. Null: the right ones.
     std::function<std::pair<int, int>(Tensor tensor, int seq, int pos)> place;
     /// Changes a right row of q, qv, K or V to what is read. Null: it does not.
@@ -45,7 +45,8 @@ class Misread : public reference::Inputs {
   void load_right(Tensor tensor, int seq, int head, int begin, int end, double* out) const {
     if (tensor == Tensor::kQ) return right_.load_q(seq, head, begin, end, out);
     if (tensor == Tensor::kQv) return right_.load_qv(seq, head, begin, end, out);
-    if ((tensor == Tensor::kK) != how_.exchanged) return right_.load_k(seq, head, begin, end, out);
+    if ((tensor == Tensor::kK ? how_.k : how_.v) == Tensor::kK)
+      return right_.load_k(seq, head, begin, end, out);
     right_.load_v(seq, head, begin, end, out);
   }
   void load(Tensor tensor, int seq, int head, int begin, int end, double* out) const {

@@ -151,11 +151,16 @@ class Mistakes {
         {p_.causal && p_.top_left, "top_left_taken_as_bottom_right",
          "the causal mask is aligned bottom-right, j <= i + len_k - len_q, not j <= i",
          [](P& x) { x.top_left = false; }},
-        {p_.causal && several, "", "the last key of each sequence is left out, but the diagonal is right",
+        {p_.causal && several, "",
+         "no query sees the last key of its sequence; other keys are masked as they should be",
          cut([](std::size_t, int k) { return k - 1; })},
         {!p_.causal && right < 0, "full_mask_taken_as_causal",
          "a causal mask is applied, but the case has none", [](P& x) { x.causal = true; }},
         {!p_.causal, "last_key_dropped", "the last key of each sequence is left out", shorter_by_one},
+        {!p_.causal, "keys_as_many_as_queries", "sequences see no more keys than they have queries",
+         [](P& x) {
+           for (std::size_t b = 0; b < x.k_lens.size(); ++b) x.k_lens[b] = std::min(x.k_lens[b], x.q_lens[b]);
+         }},
         {chunks, "chunk_ignored", "attention_chunk is not applied", with(&P::attention_chunk, 0)},
         {chunks, "chunk_as_a_window",
          "attention_chunk is applied as a window: the last attention_chunk keys are seen, not those of the chunk",
@@ -338,8 +343,10 @@ class Mistakes {
       wrong_head(kHeadH, fmt::format("(h / {0} + 1) % {1}, not h / {0}", group, hkv), next, "",
                  "v_head_behind");
     }
-    if (p_.head_dim == p_.value_dim() && !layout_.v_is_k_view)
-      misread("", "keys and values are exchanged", {.exchanged = true});
+    if (p_.head_dim != p_.value_dim() || layout_.v_is_k_view) return;
+    misread("", "keys and values are exchanged", {.k = Tensor::kV, .v = Tensor::kK});
+    misread("", "K is read in the place of V, too", {.v = Tensor::kK});
+    misread("", "V is read in the place of K, too", {.k = Tensor::kV});
   }
 
   const P& p_;  ///< the right problem

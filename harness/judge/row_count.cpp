@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kOfRounding = 1;        ///< percent of O that rounding to 16 bits may explain
 constexpr double kLseOfRounding = 0.01;  ///< the same of the LSE
+constexpr double kOfPlace = 30;          ///< percent of O that values of other keys may explain
 
 /// The median of the lengths of the errors in O over the expected lengths, in percent, of rows that are wrong
 /// there. The worst element may be one that is expected near 0, which says little about the size of the error.
@@ -53,9 +54,8 @@ std::string row_count_text(const CaseParams& p, std::span<const RowFinding> rows
   };
   const char* their = wrong == 1 ? "its" : "their";
   const std::optional<double> error = typical_error(rows);
-  std::string text =
-      fmt::format("{} of {} rows {} {} wrong", wrong, rows.size(),
-                  every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
+  std::string text = fmt::format("{} of {} rows {} {} wrong", wrong, rows.size(),
+                                 every ? "looked at" : "sampled", wrong == 1 ? "is" : "are");
   if (in_o == wrong && in_lse == wrong) {
     text += ", in O and LSE";
   } else if (!lse_given) {
@@ -74,6 +74,13 @@ std::string row_count_text(const CaseParams& p, std::span<const RowFinding> rows
     text +=
         ", by as little as rounding does: perhaps q, scores, P or their sums have fewer digits than the kernel declares "
         "(p_type, acc_type; in Python p, acc)";
+  }
+  const bool factor =
+      std::ranges::any_of(rows, [](const RowFinding& r) { return r.wrong_o && r.factor != 0; });
+  if (!named && !factor && nan == 0 && in_lse == 0 && lse_given && error && *error > kOfPlace) {
+    text +=
+        ", so the scores and their sums are right: perhaps P meets other values of V than it should, or O is stored in "
+        "another place";
   }
   if (no_key > 0) {
     text += no_key < wrong ? fmt::format("; {} see no key", no_key)

@@ -107,7 +107,8 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
     double z2 = 0;
     bool any_nan = false;
     CommonShares shares;
-    f.integers = dtype_size(stored.type) == sizeof(int16_t);
+    const std::size_t size = dtype_size(stored.type);
+    f.integers = size == sizeof(int16_t);
     for (std::size_t c = 0; c < d; ++c) {
       const auto at =
           static_cast<int64_t>((token * p.num_heads_q + f.id.head) * p.dim_v()) + static_cast<int64_t>(c);
@@ -121,6 +122,8 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
       f.nan = f.nan || !std::isfinite(got);
       any_nan = any_nan || std::isnan(got);
       f.zero = f.zero && got == 0;
+      const auto element = std::span(outputs.out).subspan(static_cast<std::size_t>(at) * size, size);
+      f.blank = f.blank && std::ranges::all_of(element, [](unsigned char byte) { return byte == 0xff; });
       if (f.integers) {
         int16_t bits = 0;
         std::memcpy(&bits, outputs.out.data() + at * static_cast<int64_t>(sizeof bits), sizeof bits);

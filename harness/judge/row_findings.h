@@ -24,6 +24,7 @@ struct RowFinding {
   bool nan = false;        ///< an element of O is not finite, or the LSE is NaN
   bool inf = false;        ///< what is not finite in O is infinite, and the LSE is no NaN
   bool unwritten = false;  ///< the LSE has the bits that it had before the launch
+  bool blank = true;       ///< O has all bits one in all channels, as before the launch, or as poison
   bool zero = true;        ///< O is 0 in all channels
   /// The bits of O, as integers of 16 bits, are the expected numbers but for their fractions.
   bool integers = false;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "harness/cases/visible_keys.h"
+#include "harness/judge/clues.h"
 #include "harness/judge/trait.h"
 
 namespace attnbench {
@@ -312,15 +313,20 @@ std::string lse_order(const CaseParams& p, std::span<const RowFinding> rows, std
   for (const RowFinding& r : rows) {
     if (!r.wrong_lse) continue;
     const int64_t token = first[static_cast<std::size_t>(r.id.seq)] + r.id.pos;
-    const double there = static_cast<double>(lse[static_cast<std::size_t>(token * heads + r.id.head)]);
+    // Where the kernel wrote what belongs here, if it took the one order for the other.
+    const int64_t at = r.id.head * total_q + token;
+    const int64_t to = p.out_lse_token_major ? at % heads * total_q + at / heads : token * heads + r.id.head;
+    const double there = static_cast<double>(lse[static_cast<std::size_t>(to)]);
     const bool same = there == r.expected_lse || (std::isfinite(there) && std::abs(there - r.expected_lse) <=
                                                                               1e-4 * (1 + std::abs(there)));
     if (!same) return "";
     any = true;
   }
-  return any ? "looks like: the LSE is written as (total_q, Hq), where (Hq, total_q) is required: lse_stride_head "
-               "elements from head to head"
-             : "";
+  if (!any) return "";
+  return p.out_lse_token_major
+             ? "looks like: the LSE is written as (Hq, total_q), where (total_q, Hq) is required"
+             : "looks like: the LSE is written as (total_q, Hq), where (Hq, total_q) is required: "
+               "lse_stride_head elements from head to head";
 }
 
 std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows) {
@@ -333,10 +339,7 @@ std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows) {
   const auto is_unwritten = [](const RowFinding& r) { return r.unwritten; };
   if (const auto n = std::ranges::count_if(rows, is_unwritten); n > 0) {
     const auto first = std::ranges::find_if(rows, is_unwritten);
-    return fmt::format(
-        "the LSE of {} of them, the first of {}, was not written when the launch ended (never, or later: by a "
-        "thread that is not joined, or on a stream that is not waited for)",
-        n, row_text(first->id));
+    return fmt::format("the LSE of {} of them, the first of {}, was {}", n, row_text(first->id), kNotWritten);
   }
   return "";
 }

@@ -32,6 +32,12 @@ struct BlockScales {
   }
 };
 
+/// The token of the same sequence that is the first of the page of token `pos`.
+int first_of_page(const CaseParams& p, int seq, int pos) {
+  const int before = leftpad_of(p, static_cast<std::size_t>(seq));
+  return std::max(0, pos - (before + pos) % p.block_size);
+}
+
 class StoredMistakes {
  public:
   StoredMistakes(const reference::Problem& right, const reference::Inputs& inputs)
@@ -50,6 +56,8 @@ class StoredMistakes {
   void stored_values(const Case& c) {
     const CaseParams& p = c.params;
     packed_rows(p);
+    if (!p.v_is_k_view) other_rows(p);
+    if (p.kv == KvSource::kPaged && p.seqs.size() > 1) other_tables(p);
     if (p.rotary_cached) keys_not_turned(c);
     const auto scaled = [&](DType type) {
       return (is_fp8(type) && p.kv_dtype != KvDType::kDsMla) || type == DType::kInt8 ||
@@ -88,6 +96,18 @@ class StoredMistakes {
       with_descale("channel 0", [=](Tensor t, int seq, int pos, int head, std::size_t) {
         return of_element(t, seq, pos, head, 0);
       });
+      if (p.kv == KvSource::kPaged && tensor != Tensor::kQ) {
+        with_descale("the first token of its page",
+                     [=, &p](Tensor t, int seq, int pos, int head, std::size_t i) {
+                       return of_element(t, seq, first_of_page(p, seq, pos), head, i);
+                     });
+      }
+      if (tensor == Tensor::kQ && scaled(p.type_of_k())) {
+        with_descale("K", [=, group = p.num_heads_q / p.num_heads_kv](Tensor, int seq, int pos, int head,
+                                                                      std::size_t i) {
+          return of_element(Tensor::kK, seq, pos, head / group, i);
+        });
+      }
     }
     if (scaled(p.type_of_k()) && scaled(p.type_of_v())) {
       descales("descales of K and V are not applied", {Tensor::kK, Tensor::kV}, none);
@@ -96,24 +116,28 @@ class StoredMistakes {
                  return of_element(t == Tensor::kK ? Tensor::kV : Tensor::kK, seq, pos, head, i);
                });
     }
-    const auto subnormals = [&](Tensor tensor, DType type, const char* name) {
-      const double least = type == DType::kE4m3                           ? 0x1p-6
-                           : type == DType::kE5m2 || type == DType::kFp16 ? 0x1p-14
-                                                                          : 0;
-      if (least == 0 || p.kv_dtype == KvDType::kDsMla) return;
-      misread(fmt::format("subnormals of {} ({} below 2^{}) are taken as 0", name, dtype_name(type),
-                          std::ilogb(least)),
-              {.change = [=](Tensor of, int seq, int pos, int head, std::span<double> row) {
-                for (std::size_t i = 0; of == tensor && i < row.size(); ++i) {
-                  const double scale = is_fp8(type) ? of_element(of, seq, pos, head, i) : 1;
-                  if (std::abs(row[i]) < least * std::abs(scale)) row[i] = 0;
-                }
-              }});
-      out_.back().in_pairs = false;
+    const auto small = [&](Tensor tensor, DType type, const char* name) {
+      const int subnormal = type == DType::kE4m3                           ? -6
+                            : type == DType::kE5m2 || type == DType::kFp16 ? -14
+                                                                           : 0;
+      for (const int exponent : {-14, -10, -9, -8, -7, -6, -5, -4}) {
+        const bool normal = exponent != subnormal;
+        if (p.kv_dtype == KvDType::kDsMla || (normal && exponent == -14)) continue;
+        misread(
+            fmt::format("{}{} ({} below 2^{}) are taken as 0",
+                        normal ? "small numbers of " : "subnormals of ", name, dtype_name(type), exponent),
+            {.change = [=](Tensor of, int seq, int pos, int head, std::span<double> row) {
+              for (std::size_t i = 0; of == tensor && i < row.size(); ++i) {
+                const double scale = is_fp8(type) ? of_element(of, seq, pos, head, i) : 1;
+                if (std::abs(row[i]) < std::ldexp(std::abs(scale), exponent)) row[i] = 0;
+              }
+            }});
+        out_.back().in_pairs = false;
+      }
     };
-    subnormals(Tensor::kQ, p.type_of_q(), "Q");
-    subnormals(Tensor::kK, p.type_of_k(), "K");
-    subnormals(Tensor::kV, p.type_of_v(), "V");
+    small(Tensor::kQ, p.type_of_q(), "Q");
+    small(Tensor::kK, p.type_of_k(), "K");
+    small(Tensor::kV, p.type_of_v(), "V");
     if (p.scale_block() > 0) block_scales(c);
   }
 
@@ -132,6 +156,57 @@ class StoredMistakes {
                 row -= p.seqs[static_cast<std::size_t>(from)].k;
               return std::pair(from, static_cast<int>(row));
             }});
+  }
+
+  /// Pages that another sequence's row of block_table names. Behind its keys nothing is known.
+  void other_tables(const CaseParams& p) {
+    const auto n = static_cast<int>(p.seqs.size());
+    for (const auto& [text, by] : {std::pair("b + 1", 1), {"b - 1", n - 1}, {"0", 0}}) {
+      misread(fmt::format("sequence b reads the row of block_table of sequence {}", text),
+              {.place = [&p, n, by = by](Tensor, int seq, int pos) {
+                const int other = by == 0 ? 0 : (seq + by) % n;
+                return std::pair(pos < p.seqs[static_cast<std::size_t>(other)].k ? other : seq, pos);
+              }});
+      out_.back().in_pairs = false;
+    }
+  }
+
+  /// Rows of K, V or both that lie near the right ones.
+  void other_rows(const CaseParams& p) {
+    /// Behind an end of a sequence: its own row is read, or the other end, or the next sequence, as memory has it.
+    enum class End { kOwn, kWraps, kNext };
+    const auto rows = [&](const char* name, bool k, bool v, int by, End end) {
+      const auto text =
+          fmt::format("row j {} {} of {} is read for key j{}", by < 0 ? "-" : "+", std::abs(by), name,
+                      end == End::kWraps  ? ", round the ends of a sequence"
+                      : end == End::kNext ? ", across the ends of sequences"
+                                          : "");
+      if (p.kv == KvSource::kPaged && std::abs(by) == p.block_size) return;  // misread_page.h tells it
+      misread(text, {.place = [=, &p](Tensor of, int seq, int pos) {
+                const auto keys = [&](int b) { return p.seqs[static_cast<std::size_t>(b)].k; };
+                const std::pair right(seq, pos);
+                if (!(of == Tensor::kK ? k : v)) return right;
+                int at = pos + by, b = seq;
+                if (end == End::kWraps) return std::pair(seq, (at + keys(seq)) % keys(seq));
+                for (; end == End::kNext && at < 0 && b > 0; at += keys(b)) --b;
+                for (; end == End::kNext && at >= keys(b) && b + 1 < std::ssize(p.seqs); ++b) at -= keys(b);
+                return at < 0 || at >= keys(b) ? right : std::pair(b, at);
+              }});
+      out_.back().in_pairs = false;
+    };
+    for (const int by : {-1, 1}) {
+      for (const End end : {End::kOwn, End::kWraps, End::kNext}) {
+        if (end == End::kNext && (p.kv != KvSource::kPacked || p.gap_tokens > 0 || p.seqs.size() < 2))
+          continue;
+        rows("V", false, true, by, end);
+        rows("K", true, false, by, end);
+        rows("K and V", true, true, by, end);
+      }
+    }
+    for (const int by : {-128, -64, -32, -16, -8, -4, -2, 2, 4, 8, 16, 32, 64, 128}) {
+      rows("V", false, true, by, End::kOwn);
+      rows("K", true, false, by, End::kOwn);
+    }
   }
 
   void keys_not_turned(const Case& c) {
@@ -175,6 +250,32 @@ class StoredMistakes {
     changed("scales of blocks of channels are not applied to K", none, true, false);
     changed("scales of blocks of channels are not applied to V", none, false, true);
     changed("blocks of channels have the scales of their neighbours", next);
+    const auto of = [&](auto other) {  // the scales of another row
+      return by([other](const BlockScales& s, int block, int) {
+        BlockScales read = s;
+        int read_block = block;
+        other(read, read_block);
+        return read.of_block(read_block) / s.of_block(block);
+      });
+    };
+    const auto head_0 = of([](BlockScales& s, int&) { s.head = 0; });
+    const auto row_0 =
+        of([&c](BlockScales& s, int&) { s.row.pos = first_of_page(c.params, s.row.seq, s.row.pos); });
+    const bool paged = c.params.kv == KvSource::kPaged;
+    for (const auto& [name, k, v] :
+         {std::tuple("K", true, false), {"V", false, true}, {"K and V", true, true}}) {
+      changed(fmt::format("blocks of channels of {} have the scales of head 0", name), head_0, k, v);
+      if (paged)
+        changed(
+            fmt::format("blocks of channels of {} have the scales of the first token of their page", name),
+            row_0, k, v);
+    }
+    changed("blocks of channels of V have the scales of K",
+            of([](BlockScales& s, int&) { s.tensor = Tensor::kK; }), false, true);
+    changed("two blocks of channels share a scale, that of every other block",
+            of([](BlockScales&, int& block) { block /= 2; }));
+    changed("all blocks of channels of a row have the scale of the first",
+            of([](BlockScales&, int& block) { block = 0; }));
     if (c.params.kv_dtype == KvDType::kNvfp4) {
       changed("the two numbers of a byte of K and V are exchanged",
               [](const BlockScales&, int dim, double* row) {

@@ -111,19 +111,21 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
 /// Prints the records to look at, with their reasons. If there are many, prints the simplest, and what they
 /// have in common.
 void print_failures(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
-  const std::vector<const Record*> shown = simplest_failures(records, kMostFailures);
-  for (const Record* r : shown) {
+  const std::vector<RankedFailure> all = ranked_failures(records);
+  const std::size_t shown = std::min(all.size(), kMostFailures);
+  for (const RankedFailure& failure : std::span(all).first(shown)) {
+    const Record* r = failure.record;
     out << '\n'
         << paint(status_name(r->status), Colour::kRed, options.colour) << ' ' << one_line(record_name(*r))
         << "\n  " << one_line(reason_text(*r)) << '\n';
     print_details(out, *r);
+    if (const std::string alike = failure.alike_text(); !alike.empty()) out << "  " << alike << '\n';
     if (!r->repro.empty()) out << "  reproduce: " << one_line(r->repro) << '\n';
   }
-  const auto all = std::ranges::count_if(records, [](const Record& r) { return needs_attention(r.status); });
-  if (static_cast<std::size_t>(all) > shown.size()) {
+  if (all.size() > shown) {
     out << fmt::format(
         "\nThese are {} of {}, of each kind those with the least work; the report has the others' reasons.\n",
-        shown.size(), all);
+        shown, all.size());
   }
   const std::vector<std::string> patterns = failure_patterns(records);
   if (!patterns.empty()) out << '\n';

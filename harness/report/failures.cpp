@@ -260,18 +260,24 @@ std::string race(std::span<const Record> records) {
   return fmt::format("{} of {} wrong cases give other numbers in a second launch: {}", races, wrong, kARace);
 }
 
-/// What failures of one kind have in common: the status, an invariant, and the first trait or guess of the clues, without
-/// its numbers.
+/// What failures of one kind have in common: the status, an invariant, and the clue that tells most, without its numbers.
 std::string kind_of(const Record& r) {
   std::string kind = status_name(r.status);
   if (r.reason.starts_with(kInvariantReason))
     kind += r.reason.substr(0, r.reason.find(' ', kInvariantReason.size()));
   if (!r.check) return kind;
-  const auto told = std::ranges::find_if(r.check->clues, [](const std::string& clue) {
-    return clue.starts_with("all wrong rows") || clue.starts_with("looks like");
-  });
-  if (told == r.check->clues.end()) return kind;
-  return kind + without_numbers(*told);
+  for (const char* begin : {"looks like", "the case passes alone", "all wrong rows"}) {
+    for (const std::string& clue : r.check->clues) {
+      if (clue.starts_with(begin)) return kind + without_numbers(clue.substr(0, clue.rfind(" (")));
+    }
+  }
+  return kind;
+}
+
+/// The work of a case. What was read from a file has only the number of its rows.
+double work_of(const Record& r) {
+  if (r.entry != nullptr) return r.check ? static_cast<double>(r.check->rows_total) : 0;
+  return cost_of(r.item).flop + cost_of(r.item).bytes;
 }
 
 /// Whether one of the traits may well separate so few cases by chance. There are some 70 traits, and one separates
@@ -286,38 +292,39 @@ bool is_chance(int64_t wrong, int64_t right) {
 
 }  // namespace
 
-std::vector<const Record*> simplest_failures(std::span<const Record> records, std::size_t most) {
-  std::vector<const Record*> out;
-  for (const Record& r : records) {
-    if (needs_attention(r.status)) out.push_back(&r);
-  }
-  // A mistake that a case's own launch shows is told more plainly than the invariants that it breaks elsewhere.
-  const auto plain_first = [&] {
-    std::stable_partition(out.begin(), out.end(),
-                          [](const Record* r) { return !r->reason.starts_with(kInvariantReason); });
-  };
-  plain_first();
-  if (out.size() <= most) return out;
-  const auto work = [](const Record* r) { return cost_of(r->item).flop + cost_of(r->item).bytes; };
-  std::ranges::stable_sort(out, [&](const Record* a, const Record* b) { return work(a) < work(b); });
+std::string RankedFailure::alike_text() const {
+  return alike < 2 ? "" : fmt::format("{} failures are of this kind: here is the one of least work", alike);
+}
+
+std::vector<RankedFailure> ranked_failures(std::vector<const Record*> records) {
+  std::erase_if(records, [](const Record* r) { return !needs_attention(r->status); });
+  std::stable_sort(records.begin(), records.end(),
+                   [](const Record* a, const Record* b) { return work_of(*a) < work_of(*b); });
   std::map<std::string, std::vector<const Record*>> by_kind;
-  for (const Record* r : out) by_kind[kind_of(*r)].push_back(r);
+  for (const Record* r : records) by_kind[kind_of(*r)].push_back(r);
   std::vector<std::vector<const Record*>> kinds;
   for (auto& [name, of] : by_kind) kinds.push_back(std::move(of));
-  // Errors first, then what is most frequent.
-  std::ranges::stable_sort(kinds, [](const auto& a, const auto& b) {
-    const bool a_fails = a.front()->status == Status::kFail, b_fails = b.front()->status == Status::kFail;
-    return a_fails != b_fails ? b_fails : a.size() > b.size();
-  });
-  out.clear();
-  for (std::size_t i = 0; out.size() < most; ++i) {
+  // A mistake that a case's own launch shows is told more plainly than the invariants that it breaks elsewhere.
+  const auto rank = [](const std::vector<const Record*>& kind) {
+    const Record& r = *kind.front();
+    return std::tuple(r.status == Status::kFail, r.reason.starts_with(kInvariantReason), -std::ssize(kind));
+  };
+  std::stable_sort(kinds.begin(), kinds.end(),
+                   [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  std::vector<RankedFailure> out;
+  for (std::size_t i = 0; out.size() < records.size(); ++i) {
     for (const auto& of : kinds) {
-      if (i < of.size() && out.size() < most) out.push_back(of[i]);
+      const bool told = i == 0 && kind_of(*of[0]) != status_name(of[0]->status);  // something that they share
+      if (i < of.size()) out.push_back({of[i], told ? of.size() : 0});
     }
   }
-  std::ranges::sort(out);  // restore the order of the records
-  plain_first();
   return out;
+}
+
+std::vector<RankedFailure> ranked_failures(std::span<const Record> records) {
+  std::vector<const Record*> all;
+  for (const Record& r : records) all.push_back(&r);
+  return ranked_failures(std::move(all));
 }
 
 std::vector<std::string> failure_patterns(std::span<const Record> records) {

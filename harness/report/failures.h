@@ -9,9 +9,19 @@
 
 namespace attnbench {
 
-/// At most `most` of the records that need attention: of each kind of failure those of least work. Broken invariants come
-/// last; otherwise they are in the order of `records`.
-std::vector<const Record*> simplest_failures(std::span<const Record> records, std::size_t most);
+/// A record that needs attention.
+struct RankedFailure {
+  const Record* record;
+  std::size_t alike;  ///< failures of its kind, if it is the one of least work; else 0
+
+  /// "12 failures are of this kind: here is the one of least work"; empty if it is not the first of several.
+  std::string alike_text() const;
+};
+
+/// The records that need attention: one of each kind of failure, that of least work, then the next of each. Errors come
+/// first, then frequent kinds. Broken invariants come last.
+std::vector<RankedFailure> ranked_failures(std::vector<const Record*> records);
+std::vector<RankedFailure> ranked_failures(std::span<const Record> records);
 
 /// One or more lines for each kernel with several failed attention cases: what separates them from the passed
 /// cases, and the most common clue. Examples: "mine: all wrong cases, and 2 of 39 right ones, have more query

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/report/failures.h"
 #include "harness/report/summary.h"
 #include "harness/results/coverage.h"
 #include "harness/results/text.h"
@@ -38,7 +39,8 @@ std::string class_name(const Record& r) {
 
 std::string time_attribute(double seconds) { return fmt::format(" time=\"{:.6f}\"", seconds); }
 
-void add_case(JunitSuite& s, const Record& r) {
+/// `alike`: what more is told of a failure; may be empty.
+void add_case(JunitSuite& s, const Record& r, const std::string& alike = "") {
   ++s.tests;
   s.xml += fmt::format("    <testcase classname=\"{}\" name=\"{}\"{}", xml_text(class_name(r)),
                        xml_text(record_name(r)), time_attribute(seconds_of(r)));
@@ -51,9 +53,11 @@ void add_case(JunitSuite& s, const Record& r) {
     s.add_skipped(reason_text(r));
   } else if (r.status != Status::kPass) {
     const bool error = r.status == Status::kError || r.status == Status::kTimeout;
+    std::vector<std::string> told = r.check ? r.check->clues : std::vector<std::string>{};
+    if (!alike.empty()) told.push_back(alike);
     s.add_problem(error ? "error" : "failure",
-                  r.status == Status::kFail ? "incorrect" : status_name(r.status), reason_text(r),
-                  r.check ? r.check->clues : std::vector<std::string>{}, r.repro);
+                  r.status == Status::kFail ? "incorrect" : status_name(r.status), reason_text(r), told,
+                  r.repro);
     if (!r.log.empty()) s.xml += fmt::format("      <system-err>{}</system-err>\n", xml_text(r.log));
   } else {
     s.xml += fmt::format("      <system-out>{} ({} to {}), {} samples", time_text(r.time->median_us),
@@ -155,10 +159,15 @@ void write_junit(std::ostream& out, const RunContext& context, std::span<const R
   std::map<std::string, double> seconds;
   double all_s = 0;
   for (const Record& r : records) {
-    add_case(suite_of(suites, r.item.sweep), r);
+    suite_of(suites, r.item.sweep);
     kernels[r.item.sweep].add(r);
     seconds[r.item.sweep] += seconds_of(r);
     all_s += seconds_of(r);
+  }
+  for (const RankedFailure& f : ranked_failures(records))
+    add_case(suite_of(suites, f.record->item.sweep), *f.record, f.alike_text());
+  for (const Record& r : records) {
+    if (!needs_attention(r.status)) add_case(suite_of(suites, r.item.sweep), r);
   }
   for (JunitSuite& s : suites) {
     // The schema of Jenkins has no time-zone offset in its timestamp.

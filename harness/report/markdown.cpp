@@ -119,16 +119,16 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
   if (const std::vector<std::string> seen = seen_mistakes(records); !seen.empty())
     line(fmt::format("The passed cases would have shown: {}", fmt::join(seen, "; ")));
   bool heading = false;
-  for (const Record& r : records) {
-    if (!needs_attention(r.status)) continue;
+  for (const RankedFailure& failure : ranked_failures(records)) {
+    const Record& r = *failure.record;
     if (!heading) out << "\n### To look at\n";
     heading = true;
     out << "\n**" << status_name(r.status) << "** " << markdown_code(record_name(r)) << ": "
         << markdown_text(reason_text(r)) << "\n";
-    if (r.check && !r.check->clues.empty()) {
-      out << "\n";
-      for (const std::string& clue : r.check->clues) out << "- " << markdown_text(clue) << "\n";
-    }
+    std::vector<std::string> told = r.check ? r.check->clues : std::vector<std::string>{};
+    if (failure.alike > 1) told.push_back(failure.alike_text());
+    if (!told.empty()) out << "\n";
+    for (const std::string& text : told) out << "- " << markdown_text(text) << "\n";
     const auto block = [&](const char* language, const std::string& text) {
       if (text.empty()) return;
       const std::string fence = fence_for(text);

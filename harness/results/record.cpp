@@ -50,7 +50,7 @@ std::string reason_text(const Record& r) {
 
 std::string z_cell(const Verdict& v) {
   if (v.method == "refusal") return v.pass ? "refused" : "-";
-  const bool has_z = v.method != "bitwise" && v.method != "interval";
+  const bool has_z = v.method != "bitwise" && v.method != "interval" && v.method != "none";
   if (!v.pass && (!has_z || v.max_z <= kMaxZ)) return has_z ? digits(v.max_z, 3) + "^" : "-";
   return v.method == "bitwise" ? "exact" : has_z ? digits(v.max_z, 3) : v.method;
 }

@@ -1,6 +1,7 @@
 #include "harness/selftest/clue_shares.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
@@ -15,6 +16,7 @@ namespace {
 
 /// True of every fault that reads other memory, and its name only where nothing else is wrong.
 constexpr std::string_view kRead = "must not be read";
+constexpr std::string_view kPlaces = "rows change places", kUnwritten = "are not written";
 
 /// Words of clues about faults whose name is not in the table of mistakes (mistakes.h).
 constexpr std::pair<std::string_view, std::string_view> kWords[] = {
@@ -77,6 +79,73 @@ constexpr std::pair<std::string_view, std::string_view> kWords[] = {
     {"lists of keys/list_of_kv_head_0", "the lists of KV head 0 are taken for all"},
     {"lists of keys/topk_length_ignored", kRead},
     {"lists of keys/topk_length_0_means_all", kRead},
+    {"append/appended_to_batch_row_0", kPlaces},
+    {"append/slots_of_a_block_follow_each_other", kPlaces},
+    {"append/position_off_by_one", "written to slot s + 1"},
+    {"append/slot_of_another_block_size", kPlaces},
+    {"append/padding_token_written", "by a padding token"},
+    {"append/last_token_lost", kUnwritten},
+    {"append/heads_swapped", "belongs to head h + 1"},
+    {"append/value_written_as_key", "belongs to the other tensor"},
+    {"rotary/neox_for_interleaved", "in other pairs"},
+    {"rotary/interleaved_for_neox", "in other pairs"},
+    {"rotary/position_without_cache_length", "count from the first new token"},
+    {"rotary/rotary_position_off_by_one", "at the position before"},
+    {"rotary/rotation_inverted", "the other way"},
+    {"rotary/rotation_ignored", "are not rotated"},
+    {"quantised append/append_scale_ignored", "scales of K are not applied"},
+    {"quantised append/append_scale_inverted", "multiplied by their scales"},
+    {"quantised append/append_scales_swapped", "scale of the other tensor"},
+    {"quantised append/append_scale_of_another_head", "the scale of head"},
+    {"quantised append/append_scale_of_channel_0", "the scale of channel 0"},
+    {"ignored/int8_k_append_of_channel_0", "the scale of channel 0"},
+    {"scales and rows/append_e4m3_scale_of_channel_0", "the scale of channel 0"},
+    {"append in the call/in_call_to_batch_row_0", kPlaces},
+    {"append in the call/in_call_k_and_v_swapped", "belongs to the other tensor"},
+    {"append in the call/in_call_neox_for_interleaved", "in other pairs"},
+    {"append in the call/in_call_interleaved_for_neox", "in other pairs"},
+    {"append in the call/in_call_position_off_by_the_cache_length", "count from the first new token"},
+    {"8-bit inputs/int8_k_descale_of_a_block", "the first token of its page"},
+    {"8-bit inputs/e4m3_q_descale_of_k", "Q has the descale of K"},
+    {"ignored/int8_k_descale_of_row_0", "the first token of its page"},
+    {"scales of blocks/fp4_scales_of_32_channels", "share a scale"},
+    {"scales of blocks/fp4_scales_of_row_0", "the first token of their page"},
+    {"scales of blocks/ds_mla_scales_of_row_0", "the first token of their page"},
+    {"scales of blocks/fp4_scales_of_head_0", "the scales of head 0"},
+    {"scales of blocks/ds_mla_one_scale_for_the_row", "the scale of the first"},
+    {"append/one_token_too_many", "one token too many"},
+    {"append in the call/in_call_leftpad_ignored", kPlaces},
+    {"ignored/in_call_as_many_as_queries", kPlaces},
+    {"lengths/rows_past_keys_not_empty", "see no key, so O must be 0"},
+    {"empty rows/mean_of_values", "see no key, so O must be 0"},
+    {"empty rows/lse_finite", "see no key"},
+    {"empty rows/lse_plus_infinity", "see no key"},
+    {"LSE/lse_written_in_natural_log", "of base e, where base 2"},
+    {"LSE/lse_written_by_head", "where (total_q, Hq) is required"},
+    {"training/dropout_not_rescaled", "not divided by 1 - dropout"},
+    {"paging/table_row_of_another_request", "of block_table of sequence"},
+    {"ignored/table_row_of_another_sequence", "of block_table of sequence"},
+    {"ignored/pages_taken_in_order", kRead},
+    {"ignored/pages_begin_at_block_0", kRead},
+    {"ignored/shared_pages_of_one_sequence_alone", kRead},
+    {"ignored/padded_pages_begin_at_row_0", kRead},
+    {"ignored/cache_batch_idx_ignored", kRead},
+    {"ignored/hnd_read_as_nhd", kRead},
+    {"paging/nhd_read_as_hnd", kRead},
+    {"paging/repeated_block_read_once", kRead},
+    {"lengths/first_query_row_dropped", "not computed, or not stored"},
+    {"scales of blocks/fp4_scales_of_k_for_v", "V have the scales of K"},
+    {"move/last_block_not_copied", kUnwritten},
+    {"move/pair_behind_the_last", kPlaces},
+    {"move/neighbour_overwritten", kPlaces},
+    {"move/second_child_forgotten", kUnwritten},
+    {"move/values_not_copied", kUnwritten},
+    {"move/gathered_in_pool_order", kPlaces},
+    {"move/gathered_values_missing", kUnwritten},
+    {"move/descale_ignored", "scales of K and V are not applied"},
+    {"move/descale_of_keys_for_values", "V have the scale of the other tensor"},
+    {"move/starts_ignored", kPlaces},
+    {"move/starts_rounded_to_blocks", kPlaces},
 };
 
 bool proven(const std::string& clue) {
@@ -113,23 +182,29 @@ void count(const Record& r, const std::vector<std::string>& words, ClueShare& sh
   constexpr std::size_t kKept = 3;
   ++share.cases;
   bool named = false;
-  std::string wrong;
+  bool wrong = false;
   for (const std::string& clue : r.check->clues) {
     const bool right =
         std::ranges::any_of(words, [&](const std::string& w) { return clue.find(w) != clue.npos; });
     named = named || right;
-    if (wrong.empty() && !right && proven(clue) && clue.find(kRead) == clue.npos) wrong = clue;
+    wrong = wrong || (!right && proven(clue) && clue.find(kRead) == clue.npos);
   }
   share.named += named;
-  share.misnamed += !named && !wrong.empty();
-  if (!named && share.seen.size() < kKept) share.seen.push_back(wrong);
+  share.misnamed += !named && wrong;
+  if (!named && share.seen.size() < kKept)
+    share.seen.push_back(fmt::format("{}", fmt::join(r.check->clues, " | ")));
 }
 
 }  // namespace
 
 std::vector<ClueShare> measure_clues(KernelTable table, Device& device, const SelftestOptions& options) {
   std::vector<ClueShare> shares;
-  for (const Kernel* kernel : select_kernels(table, Op::kAttention, device.info().kind, options.kernels)) {
+  std::vector<const Kernel*> kernels;
+  for (const Op op : {Op::kAttention, Op::kKvAppend, Op::kKvMove}) {
+    const auto of_op = select_kernels(table, op, device.info().kind, options.kernels);
+    kernels.insert(kernels.end(), of_op.begin(), of_op.end());
+  }
+  for (const Kernel* kernel : kernels) {
     for (const FaultClass& group : all_faults()) {
       for (const Fault& fault : group.faults) {
         const std::string name = group.name + "/" + fault.name;

@@ -71,8 +71,11 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   Verdict v = verify(workload, outputs, launcher.numerics(), check);
   v.outputs_digest = fmt::format("{:016x}", digest);
   const bool explain = !v.pass && !options.all_detectors;
-  if (explain && work.item->params.does().forward())
-    v.clues = clues_or_none(*work.item, outputs, launcher, v);
+  if (explain && work.item->params.does().forward()) {
+    const std::vector<std::string> clues = clues_or_none(*work.item, outputs, launcher, v);
+    if (!clues.empty()) std::erase_if(v.clues, [](const std::string& c) { return c.ends_with(kOfCompared); });
+    v.clues.insert(v.clues.end(), clues.begin(), clues.end());
+  }
   if (!work.item->params.does().copies())
     v.declared = {launcher.numerics(), work.kernel->flags & kWaiverFlags};
   if (work.item->params.does().attends) {

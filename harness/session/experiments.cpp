@@ -126,8 +126,13 @@ class Experiments {
                                     : fmt::format("{} of the {} NaN", n, found.of_o.size());
     };
     if (zeros > 0) {
-      say("{} elements of O were not written when the launch ended: they are 0 in a launch whose outputs held 0 before",
-          of(zeros));
+      // The first clue, and the only one about these rows.
+      if (zeros == found.of_o.size())
+        std::erase_if(v_.clues, [](const std::string& clue) { return clue.find(kNotWritten) != clue.npos; });
+      v_.clues.insert(
+          v_.clues.begin(),
+          fmt::format("{} elements of O were {}: they are 0 in a launch whose outputs held 0 before",
+                      of(zeros), kNotWritten));
     }
     if (read > 0) {
       say("{} elements of O are finite in a launch whose outputs held 0 before: O is read before it is written",
@@ -228,15 +233,16 @@ std::string second_launch(const WorkItem& work, Workload& workload, Launcher& la
     if (workload.outputs_digest() == digest) return "";
     const HostOutputs second = launcher.outputs(workload);
     const Verdict again = verify(workload, second, launcher.numerics(), check);
-    if (again.pass) return std::string("a second launch on the same inputs was right: ") + kARace;
+    if (again.pass) return fmt::format("{} was right: {}", kSecondLaunch, kARace);
     if (!(work.kernel->flags & kDeterministic))
-      return "a second launch on the same inputs was wrong in other bits, which this kernel does not promise to repeat";
+      return fmt::format("{} was wrong in other bits, which this kernel does not promise to repeat",
+                         kSecondLaunch);
     const auto where =
         work.item->params.does().attends ? first_difference(*work.item, first, second) : std::nullopt;
-    return fmt::format("a second launch on the same inputs gave other numbers{}: {}",
-                       where ? " (" + *where + ")" : "", kARace);
+    return fmt::format("{} gave other numbers{}: {}", kSecondLaunch, where ? " (" + *where + ")" : "",
+                       kARace);
   } catch (const std::exception& e) {  // the first launch's verdict stands
-    return fmt::format("a second launch on the same inputs failed: {}", e.what());
+    return fmt::format("{} failed: {}", kSecondLaunch, e.what());
   }
 }
 

@@ -15,6 +15,13 @@ inline constexpr double kExperimentSeconds = 2;
 /// Failing cases of a run that get experiments (WorkItem::experiments).
 inline constexpr int kMostExperiments = 10;
 
+/// How a clue begins that tells of a second launch with another result.
+inline constexpr const char* kSecondLaunch = "a second launch on the same inputs";
+/// The only clue of a case that was wrong after others, and is right in a process of its own.
+inline constexpr const char* kPassesAlone =
+    "the case passes alone in a new process, and so does the line that reproduces it: the kernel keeps something from "
+    "an earlier case, such as a static variable or memory that it does not clear";
+
 /// Adds to the clues of a wrong case what further launches show: whether the same launch repeats its bits, and what NaN
 /// and infinity in O come from. `first` and `digest` are of the wrong launch. Leaves other outputs.
 void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,

@@ -34,7 +34,8 @@ bool write_line(int fd, std::string text) {
   return true;
 }
 
-Message case_message(const Case& item, const std::string& kernel, int64_t index, bool experiments) {
+Message case_message(const Case& item, const std::string& kernel, int64_t index, bool experiments,
+                     std::optional<uint64_t> alone) {
   Message blocks, served;
   if (item.params.blocks) blocks = item.params.blocks->ids();
   if (item.params.served) served = served_json(*item.params.served);
@@ -51,7 +52,8 @@ Message case_message(const Case& item, const std::string& kernel, int64_t index,
             {"overridden", item.overridden},
             {"kernel", kernel},
             {"index", index},
-            {"experiments", experiments}}}};
+            {"experiments", experiments},
+            {"alone", alone ? Message(*alone) : Message(nullptr)}}}};
 }
 
 namespace {

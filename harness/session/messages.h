@@ -3,7 +3,7 @@
 //   to the worker     {"open": {"device", "threads", "ceilings"}}   first; ceilings: null or known ones
 //                     {"measure": true}                             the ceilings, before the first timed case
 //                     {"run": {"case", "blocks", "tensors", "id", "sweep", "seed", "kernel", "index",
-//                              "experiments"}}
+//                              "experiments", "alone"}}
 //   to the supervisor {"ready": {"device": {...}}} or {"failed": "why the device cannot be opened"}
 //                     {"ceilings": {...}}                           measured, or measured again
 //                     {"phase": 1, "launch_s", "invariant"}         a Reached: set-up has ended; launches begin
@@ -44,7 +44,9 @@ class LineBuffer {
 /// Writes the whole line and its newline. Returns false if the other end is closed.
 bool write_line(int fd, std::string text);
 
-Message case_message(const Case& item, const std::string& kernel, int64_t index, bool experiments);
+/// `alone`: the seed of the rows of an earlier check, which is repeated without timing; 0: all rows.
+Message case_message(const Case& item, const std::string& kernel, int64_t index, bool experiments,
+                     std::optional<uint64_t> alone = {});
 /// Reads a case back. Throws Error if the mapping gives another case than was sent.
 Case case_from_message(const Message& run);
 

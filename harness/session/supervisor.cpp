@@ -84,6 +84,7 @@ bool Supervisor::more_work() const { return !stopped_ && work_ != nullptr && nex
 
 void Supervisor::start(Slot& slot) {
   slot.log.clear();
+  slot.served = 0;
   slot.process = std::make_unique<WorkerProcess>(options_.worker_command(slot.plugin));
   slot.state = State::kOpening;
   slot.deadline = Clock::now() + seconds(std::max(kLeastStartSeconds, options_.timeout_s));
@@ -144,15 +145,22 @@ void Supervisor::give_work(Slot& slot) {
   slot.process->receive();
   if (slot.process->has_more()) return not_an_answer(slot, std::string(kForgedLine));
   slot.work = (*work_)[next_++];
-  const std::string kernel = slot.work->kernel->name;
   if (events_->begin) events_->begin(*slot.work, repro_line(*slot.work, slot.info->name, session_));
+  send_work(slot);
+}
+
+void Supervisor::send_work(Slot& slot) {
   take_log(slot);
   slot.log.clear();
+  ++slot.served;
   slot.state = State::kRunning;
   slot.reached = {};
   slot.deadline = Clock::now() + seconds(options_.timeout_s);
   // If the process has already ended, the pipe shows it.
-  slot.process->send(case_message(*slot.work->item, kernel, slot.work->index, failed_ < kMostExperiments));
+  const bool again = slot.wrong.has_value();
+  slot.process->send(case_message(*slot.work->item, slot.work->kernel->name, slot.work->index,
+                                  failed_ < kMostExperiments && !again,
+                                  again ? std::optional(slot.wrong->check->rows_seed) : std::nullopt));
 }
 
 void Supervisor::take_log(Slot& slot) {
@@ -172,7 +180,19 @@ void Supervisor::show(const std::string& text) const {
   if (!text.empty() && events_ != nullptr && events_->output) events_->output(text);
 }
 
+bool Supervisor::may_keep_state(const Slot& slot, const Record& record) const {
+  if (slot.wrong || slot.served < 2 || failed_ >= kMostExperiments) return false;
+  if (record.status != Status::kFail || !record.check || slot.reached.phase == Phase::kTiming) return false;
+  const bool repeats = std::ranges::none_of(
+      record.check->clues, [](const std::string& clue) { return clue.starts_with(kSecondLaunch); });
+  return repeats && record.check->reference_s <= kExperimentSeconds && slot.work->item->params.devices() == 1;
+}
+
 void Supervisor::finish(Slot& slot, Record record) {
+  if (auto wrong = std::exchange(slot.wrong, std::nullopt)) {
+    if (record.status == Status::kPass) wrong->check->clues = {kPassesAlone};
+    record = std::move(*wrong);
+  }
   const std::string held = std::exchange(slot.held, "");
   if (record.log.find(held.substr(0, held.find_last_not_of('\n') + 1)) == std::string::npos) show(held);
   slot.work.reset();
@@ -188,6 +208,7 @@ void Supervisor::stop_worker(Slot& slot) {
 }
 
 void Supervisor::start_failed(Slot& slot, const std::string& why, bool died) {
+  if (slot.wrong) finish(slot, *slot.wrong);
   stop_worker(slot);
   slot.parked.clear();  // they may hold what it lacks: memory, or a GPU that one process may use at a time
   slot.died = died;
@@ -299,6 +320,7 @@ void Supervisor::handle(Slot& slot, const Message& m) {
     if (const auto it = m.find("ready"); it != m.end()) {
       slot.info = device_from_json(it->at("device"));
       slot.state = State::kIdle;
+      if (slot.wrong) send_work(slot);
     } else if (const auto failed = m.find("failed"); failed != m.end()) {
       start_failed(slot, failed->get<std::string>(), false);
     } else if (const auto measured = m.find("ceilings"); measured != m.end()) {
@@ -317,6 +339,11 @@ void Supervisor::handle(Slot& slot, const Message& m) {
   if (slot.process->has_more()) return not_an_answer(slot, std::string(kForgedLine));
   take_log(slot);
   if (record->status == Status::kError) record->log = tail_of(slot.log);
+  if (may_keep_state(slot, *record)) {
+    slot.wrong = std::move(record);
+    stop_worker(slot);
+    return start(slot);
+  }
   const bool renew = lost || needs_new_worker(*record, slot.info->kind);
   finish(slot, std::move(*record));
   if (renew) stop_worker(slot);
@@ -384,7 +411,7 @@ void Supervisor::run(const std::vector<WorkItem>& work, const RunEvents& events)
         change_worker(s, next_plugin());
       if (more_work() && s.state == State::kIdle) give_work(s);
       busy = busy || s.state == State::kRunning || s.state == State::kMeasuring ||
-             (s.state == State::kOpening && more_work());
+             (s.state == State::kOpening && (more_work() || s.wrong));
       can_go_on = can_go_on || s.state != State::kGivenUp;
     }
     if (!busy && !more_work()) break;

@@ -74,6 +74,8 @@ class Supervisor {
     std::optional<WorkItem> work;
     Reached reached;  ///< of `work`
     Clock::time_point deadline, not_before;
+    int served = 0;               ///< cases that this process has begun
+    std::optional<Record> wrong;  ///< of `work`, which runs once more, alone in a new process
     int failed_starts = 0;
     std::string why_not;  ///< reason of the last failed start
     bool died = false;    ///< the worker ended or hung; false: it sent a reason
@@ -85,6 +87,9 @@ class Supervisor {
   /// Takes the worker of this plug-in, or starts one. The one before is stopped if there is more work for it.
   void change_worker(Slot& slot, const std::string& plugin);
   void give_work(Slot& slot);
+  void send_work(Slot& slot);
+  /// Whether the process may have given this wrong result because of an earlier case.
+  bool may_keep_state(const Slot& slot, const Record& record) const;
   /// Whether the next case must wait for others to end: one that takes several GPUs runs alone, because it uses
   /// those of other workers.
   bool must_wait(const Slot& slot) const;

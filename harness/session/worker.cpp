@@ -126,12 +126,17 @@ class Server {
         &item,
         find_kernel(options_.table, item.params.op, device_->info().kind, m.at("kernel").get<std::string>()),
         m.at("index").get<int64_t>(), m.at("experiments").get<bool>()};
+    SessionOptions options = options_;
+    if (const Message& rows_seed = m.at("alone"); !rows_seed.is_null()) {
+      options.time = false;
+      options.timing.order_seed = rows_seed.get<uint64_t>();
+    }
     bound_memory(*device_);
     if (runner_ && device_->info().kind == DeviceKind::kCpu) runner_->limit_memory(device_->free_memory());
     bool lost = false;
     const std::string in_hand = in_hand_text(work, options_);
     set_in_hand(in_hand);
-    const Record record = run_item(work, *device_, options_, lost, {}, [&](const Reached& reached) {
+    const Record record = run_item(work, *device_, options, lost, {}, [&](const Reached& reached) {
       if (reached.phase == Phase::kInvariant)
         set_in_hand("invariant " + reached.invariant + " of " + in_hand);
       tell(phase_message(reached));

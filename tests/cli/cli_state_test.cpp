@@ -38,6 +38,44 @@ std::vector<json> run_beside_cpu(const std::string& how, const std::vector<std::
   return read_records(scratch.dir() / "out");
 }
 
+TEST(CliState, WhatAKernelKeepsFromAnEarlierCaseIsSaid) {
+  const Scratch scratch;
+  setenv("ATTNBENCH_TEST_END", "launch keep", 1);
+  const auto args = [](std::vector<std::string> scales) {
+    std::vector<std::string> all = {"run",
+                                    "--device",
+                                    "cpu",
+                                    "--plugin",
+                                    plugin_of("ends"),
+                                    "--kernel",
+                                    "example",
+                                    "--no-time",
+                                    "-q",
+                                    "--out",
+                                    "out" + std::to_string(scales.size())};
+    for (const std::string& scale : scales)
+      all.insert(
+          all.end(),
+          {"--case", "{batch: q5s30, heads: 2, head_dim: 24, dtype: fp16, softmax_scale: " + scale + "}"});
+    return all;
+  };
+  EXPECT_EQ(run_attnbench(scratch, args({"0.5"})).exit_code, 0);
+  EXPECT_EQ(run_attnbench(scratch, args({"0.25", "0.5", "0.75"})).exit_code, 1);
+  unsetenv("ATTNBENCH_TEST_END");
+  const auto records = read_records(scratch.dir() / "out3");
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]["status"], "pass");
+  for (const std::size_t i : {1u, 2u}) {
+    EXPECT_EQ(records[i]["status"], "fail");
+    EXPECT_THAT(
+        records[i]["check"]["clues"].dump(),
+        StartsWith(
+            "[\"the case passes alone in a new process, and so does the line that reproduces it: the kernel "
+            "keeps something"));
+    EXPECT_EQ(records[i]["check"]["clues"].size(), 1u);
+  }
+}
+
 void expect_error(const std::vector<json>& records, const std::string& reason) {
   ASSERT_EQ(records.size(), 4u);
   for (const json& r : records) {

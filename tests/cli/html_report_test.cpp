@@ -360,7 +360,8 @@ TEST_F(HtmlReport, BeginsWithWhatIsWrong) {
   entries[1]["attnbench"]["check"]["clues"] = {"8 of 8 rows looked at are wrong",
                                                "looks like: <b>no mask</b>"};
   show({scratch_.write("clues.json", results_text(entries))});
-  EXPECT_THAT(text_of("#problems li"), HasSubstr("<b>why</b>looks like: <b>no mask</b>"));
+  EXPECT_THAT(text_of("#problems li"),
+              HasSubstr("<b>why</b>8 of 8 rows looked at are wronglooks like: <b>no mask</b>"));
   js("document.querySelector('#problems a').click()");
   ASSERT_TRUE(browser_->wait_for("document.querySelector('#case-title')"));
   EXPECT_EQ(text_of(".clues"), "8 of 8 rows looked at are wronglooks like: <b>no mask</b>");

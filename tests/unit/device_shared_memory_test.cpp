@@ -34,6 +34,7 @@ TEST(SharedMemory, BlocksAreApartAndAlignedAndComeBack) {
   EXPECT_EQ(m.place_of(d + 10 + 70).words, "byte 70 of d (it has 70 bytes)");
   EXPECT_EQ(m.place_of(e + 10 + 90).words, "byte 10 of row 2 of e (it has 2 rows)");
   EXPECT_FALSE(m.place_of(e + 10 + 90).inside);
+  EXPECT_EQ(m.place_of(e + 4 * kMegabyte).words, "an address far from all tensors");
   EXPECT_TRUE(m.release(b));
   EXPECT_FALSE(m.release(b));
   EXPECT_EQ(m.allocate(3 * kMegabyte, "again"), b);

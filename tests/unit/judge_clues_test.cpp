@@ -54,6 +54,7 @@ void expect_each_is_named(const Case& c) {
   for (const auto& s : mistakes_of(c, right, inputs)) {
     const auto found = clues(c, outputs_of(c, s.problem, *s.inputs));
     if (found.empty()) continue;  // this case does not show the mistake
+    if (found.front().find("LSE alone") != std::string::npos) continue;  // nor this one, but by rounding
     ++shown;
     EXPECT_THAT(found, Contains(StartsWith("looks like: " + s.text))) << s.text;
   }
@@ -96,6 +97,12 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
        .score = [s](double x) { return x * s * std::log(2.0); }},
       {.text = "log2(e) is applied to scores of exp",
        .score = [s](double x) { return x * s / std::log(2.0); }},
+      {.text = "row j + 1 of V is read for key j, round the ends of a sequence",
+       .v_token = [](int j, int, SeqLen l) { return (j + 1) % l.k; }},
+      {.text = "row j - 1 of K and V is read for key j",
+       .k_token = [](int j, int, SeqLen) { return std::max(j - 1, 0); }},
+      {.text = "row j - 8 of V is read for key j",
+       .v_token = [](int j, int, SeqLen) { return j < 8 ? j : j - 8; }},
       {.text = "the causal mask is not applied", .sees = [](int, int, SeqLen) { return true; }},
       {.text = "the causal mask shows one key too many",
        .sees = [](int i, int j, SeqLen l) { return j <= i + l.k - l.q + 1; }},
@@ -246,9 +253,10 @@ TEST(Clues, LostLastKeysAreNamedUnderACausalMaskToo) {
       causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
       ElementsAre("looks like: keys behind the last whole page or tile of 16 are left out (all 64 wrong "
                   "rows tried match this mistake)"));
-  EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k - 1; })),
-              ElementsAre("looks like: the last key of each sequence is left out, but the diagonal is right "
-                          "(all 16 wrong rows tried match this mistake)"));
+  EXPECT_THAT(
+      causes(c, without_keys_behind(c, [](int k) { return k - 1; })),
+      ElementsAre("looks like: no query sees the last key of its sequence; other keys are masked as they "
+                  "should be (all 16 wrong rows tried match this mistake)"));
   c.params.seqs = {{1, 25}, {1, 41}, {1, 58}};
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k - 1; })),
               ElementsAre(HasSubstr("the causal mask hides one key too many")))
@@ -265,13 +273,13 @@ TEST(Clues, ARareLengthTellsMistakesApart) {
   c.params.seqs.push_back({2, 30});  // behind the rows that an even spread would try
   const auto drop_last = [&] { return without_keys_behind(c, [](int k) { return k - 1; }); };
   EXPECT_THAT(causes(c, drop_last()),
-              ElementsAre(StartsWith("looks like: the last key of each sequence is left out")));
+              ElementsAre(StartsWith("looks like: no query sees the last key of its sequence")));
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
               ElementsAre(StartsWith("looks like: keys behind the last whole page or tile of 16")));
   EXPECT_THAT(clues(c, drop_last()), Each(Not(HasSubstr("told apart"))));
   c.params.seqs.pop_back();
   EXPECT_THAT(causes(c, drop_last()),
-              ElementsAre(StartsWith("looks like: the last key of each sequence is left out"),
+              ElementsAre(StartsWith("looks like: no query sees the last key of its sequence"),
                           StartsWith("looks like: keys behind the last whole page or tile of 16"),
                           StartsWith("looks like: the first key of each page or tile of 16 but the first")));
   EXPECT_THAT(clues(c, drop_last()),
@@ -443,6 +451,31 @@ TEST(Clues, LseOfBaseTwo) {
   EXPECT_THAT(clues(c, h),
               ElementsAre("64 of 64 rows looked at are wrong, in the LSE alone; their O is right",
                           "looks like: the LSE is of base 2, where base e is required"));
+  Case base2 = c;
+  base2.params.lse_base2 = true;
+  for (float& lse : h.lse) lse *= std::numbers::ln2_v<float> * std::numbers::ln2_v<float>;
+  EXPECT_THAT(clues(base2, h),
+              Contains(std::string("looks like: the LSE is of base e, where base 2 is required")));
+}
+
+TEST(Clues, DropoutThatIsNotRescaled) {
+  Case c = case_of(true);
+  c.params.dropout = 0.3;
+  HostOutputs h = right_outputs(c);
+  for (int64_t i = 0; i < std::ssize(h.out) / 2; ++i)
+    store_float(c.params.dtype, h.out.data(), i, 0.7f * load_float(c.params.dtype, h.out.data(), i));
+  EXPECT_THAT(clues(c, h), Contains(HasSubstr("not divided by 1 - dropout")));
+}
+
+TEST(Clues, ARightLseSaysThatScoresAreRight) {
+  const auto backwards = [](int j, int, SeqLen s) {
+    const int tile = j / 8 * 8;
+    return tile + (std::min(tile + 8, s.k) - 1 - j);
+  };
+  EXPECT_THAT(
+      clues(case_of(true), computed_by({.v_token = backwards}, case_of(true))).at(0),
+      HasSubstr(
+          "their LSE is right, so the scores and their sums are right: perhaps P meets other values of V"));
 }
 
 TEST(Clues, LseInTheOtherOrder) {
@@ -452,6 +485,13 @@ TEST(Clues, LseInTheOtherOrder) {
   const std::size_t heads = 4, tokens = right.lse.size() / heads;
   for (std::size_t i = 0; i < right.lse.size(); ++i) h.lse[i % tokens * heads + i / tokens] = right.lse[i];
   EXPECT_THAT(clues(c, h), Contains(StartsWith("looks like: the LSE is written as (total_q, Hq), where")));
+  Case token_major = c;
+  token_major.params.out_lse_token_major = true;
+  HostOutputs other = right;
+  for (std::size_t i = 0; i < right.lse.size(); ++i) other.lse[i % heads * tokens + i / heads] = right.lse[i];
+  EXPECT_THAT(clues(token_major, other),
+              Contains(std::string(
+                  "looks like: the LSE is written as (Hq, total_q), where (total_q, Hq) is required")));
   h.lse[1] += 1;  // one value that is wrong in any order
   EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("(total_q, Hq)"))));
 }

@@ -98,6 +98,32 @@ TEST(KvMove, WhatTheContractSaysPassesWithAnyStrides) {
   }
 }
 
+TEST(KvMove, CluesNameTheMistake) {
+  const auto named = [](const char* keys, const std::function<void(OpParams&)>& launch) {
+    const auto clues = judged(move_case(keys), launch).clues;
+    return clues.empty() ? "" : clues.back();
+  };
+  EXPECT_THAT(named(kMoves[0], [](OpParams&) {}), HasSubstr("looks like: rows of K and V are not written ("));
+  const char* gather = "move: gather, kv_dtype: e4m3, batch: q0s5_q0s0_q0s9";
+  EXPECT_THAT(named(gather,
+                    [](OpParams& op) {
+                      op.kv_move.v_descale = op.kv_move.k_descale;
+                      move(op);
+                    }),
+              HasSubstr("looks like: rows of V have the scale of the other tensor ("));
+  EXPECT_THAT(named("move: gather, batch: q0s5_q0s9",
+                    [](OpParams& op) {
+                      op.kv_move.k_dst =
+                          static_cast<float*>(op.kv_move.k_dst) + op.kv_move.k_dst_stride_token;
+                      op.kv_move.total_k -= 1;
+                      static std::vector<int32_t> cu;
+                      cu = {0, 5, 13};
+                      op.kv_move.cu_seqlens = cu.data();
+                      move(op);
+                    }),
+              HasSubstr("looks like: rows of K for slot s are written to slot s + 1 ("));
+}
+
 TEST(KvMove, WrongPlacesAreNamed) {
   const auto reason = [](const char* keys, const std::function<void(OpParams&)>& after) {
     const Verdict v = judged(move_case(keys), [&](OpParams& op) {

@@ -258,6 +258,10 @@ TEST(ReportConsole, AZWithinItsLimitDoesNotLookRightBesideAFailure) {
   Record by_z = timed;
   by_z.check->max_z = 40;
   EXPECT_THAT(printed({by_z, passing("a")}), Not(HasSubstr("^")));
+  Record of_none = timed;  // the launch did not end
+  of_none.check->method = "none";
+  of_none.check->max_z = 0;
+  EXPECT_THAT(printed({of_none}), Not(HasSubstr("^")));
   Record of_bits = timed;
   of_bits.check->method = "bitwise";
   EXPECT_THAT(printed({of_bits, passing("a")}), Not(HasSubstr("exact")));

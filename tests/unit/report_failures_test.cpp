@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <sstream>
 
 #include "harness/judge/clues.h"
@@ -206,36 +208,28 @@ TEST(ReportFailures, ARaceIsNamedAloneWhereMostOfThemAreOne) {
                   kARace));
 }
 
-TEST(ReportFailures, EveryKindIsShownAndErrorsFirst) {
+TEST(ReportFailures, OneOfEachKindComesFirst) {
   std::vector<Record> records = grouped_paged_fail(false);
   for (Record& r : records) r.status = Status::kFail;
   records[2].status = Status::kError;  // of much work
-  records[4].check.emplace().clues = {"all wrong rows, and no right ones, see 33 keys or more"};
-  const auto shown = simplest_failures(records, 4);
-  ASSERT_EQ(shown.size(), 4u);
-  EXPECT_EQ(shown[0], &records[2]);
-  EXPECT_EQ(shown[1], &records[4]);
-  EXPECT_EQ(shown[3]->item.id, "case23");
+  records[1].reason = "invariant replay (the same launch): other bits";
+  for (const int i : {4, 7})
+    records[i].check.emplace().clues = {"12 of 40 rows looked at are wrong",
+                                        "all wrong rows, and no right ones, see 33 keys",
+                                        fmt::format("looks like: a of {} (all 4 wrong rows tried)", i)};
+  const auto ranked = ranked_failures(records);
+  ASSERT_EQ(ranked.size(), 24u);
+  std::vector<std::string> first;
+  for (const RankedFailure& f : std::span(ranked).first(7)) first.push_back(f.record->item.id);
+  EXPECT_THAT(first, ElementsAre("case2", "case23", "case7", "case1", "case22", "case4", "case21"));
+  EXPECT_EQ(ranked[2].alike_text(), "2 failures are of this kind: here is the one of least work");
+  for (const std::size_t i : {0u, 1u, 5u})
+    EXPECT_EQ(ranked[i].alike_text(), "") << "nothing is known that they share";
 }
 
-TEST(ReportFailures, BrokenInvariantsComeLast) {
+TEST(ReportFailures, TheConsoleShowsTheFirstOfThem) {
   std::vector<Record> records = grouped_paged_fail(false);
   for (Record& r : records) r.status = Status::kFail;
-  records[0].reason = "invariant replay (the same launch): other bits";
-  EXPECT_EQ(simplest_failures(records, records.size()).back(), &records[0]);
-  records[23].reason = records[0].reason;  // of least work
-  EXPECT_EQ(simplest_failures(records, 3).back(), &records[23]);
-}
-
-TEST(ReportFailures, OfManyThoseOfLeastWorkAreShown) {
-  std::vector<Record> records = grouped_paged_fail(false);
-  for (Record& r : records) r.status = Status::kFail;
-  const auto three = simplest_failures(records, 3);
-  ASSERT_EQ(three.size(), 3u);
-  EXPECT_EQ(three[0]->item.id, "case21");
-  EXPECT_EQ(three[2]->item.id, "case23");
-  EXPECT_EQ(simplest_failures(records, 24).size(), 24u);
-
   std::ostringstream out;
   print_console(out, records, {});
   EXPECT_THAT(

@@ -183,6 +183,24 @@ TEST(ReportFailures, NameTheirDetectorsInMarkdownAndJUnit) {
               HasSubstr("\n^ this max\\|z\\| is of the verified launch and within its limit"));
 }
 
+TEST(ReportFailures, OneOfEachKindStandsFirstInMarkdownAndJUnit) {
+  std::vector<Record> records;
+  for (const char* id : {"a1", "a2", "b1"}) {
+    records.push_back(not_passing(id, Status::kFail, "wrong"));
+    records.back().check.emplace().clues = {std::string("looks like: ") + id[0] +
+                                            " (all 4 wrong rows tried)"};
+  }
+  std::ostringstream junit, markdown;
+  write_junit(junit, make_context(), records);
+  write_markdown(markdown, make_context(), records);
+  for (const std::string& text :
+       {junit.str(), markdown.str().substr(markdown.str().find("### To look at"))}) {
+    EXPECT_LT(text.find("a1/cuda"), text.find("2 failures are of this kind: here is the one of least work"));
+    EXPECT_LT(text.find("2 failures are of this kind"), text.find("b1/cuda"));
+    EXPECT_LT(text.find("b1/cuda"), text.find("a2/cuda"));
+  }
+}
+
 TEST(ReportMarkdown, WhatFailuresHaveInCommonStandsAtItsHead) {
   std::vector<Record> records(2, not_passing("f", Status::kFail, "wrong"));
   for (Record& r : records)

@@ -11,7 +11,9 @@
 namespace attnbench {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const Kernel& cpu_kernel(Op op) {
   for (const Kernel* k : builtin_kernels()) {
@@ -166,6 +168,55 @@ const std::vector<Fault> kCachedFaults = {
      },
      "seq"},
 };
+
+TEST(Append, CluesNameTheMistake) {
+  const auto named = [](const std::string& mapping, const std::function<void(OpParams&)>& bend) {
+    const Record r = run_bent(mapping, bend);
+    std::vector<std::string> clues = r.check ? r.check->clues : std::vector<std::string>{};
+    std::erase_if(clues, [](const std::string& clue) { return !clue.starts_with("looks like"); });
+    return clues;
+  };
+  const auto scales_of = [](std::function<void(std::vector<float> & k, std::vector<float> & v)> change) {
+    return [change](OpParams& op) {
+      static std::vector<float> k, v;
+      KvAppendParams& p = op.kv_append;
+      k.assign(p.k_scale.given, p.k_scale.given + p.num_heads_kv);
+      v.assign(p.v_scale.given, p.v_scale.given + p.num_heads_kv);
+      change(k, v);
+      p.k_scale.given = k.data(), p.v_scale.given = v.data();
+    };
+  };
+  const auto moved = [](int by, bool padding) {
+    return [=](OpParams& op) {
+      static std::vector<int64_t> slots;
+      KvAppendParams& p = op.kv_append;
+      slots.assign(p.slot_mapping, p.slot_mapping + p.num_tokens);
+      for (int64_t& s : slots) s = s >= 0 ? s + by : padding ? 0 : s;
+      p.slot_mapping = slots.data();
+    };
+  };
+  EXPECT_THAT(named(kv_append("dtype: bf16"), moved(1, false)),
+              ElementsAre(StartsWith("looks like: rows of K and V for slot s are written to slot s + 1 (")));
+  EXPECT_THAT(
+      named(kv_append("rotary: neox"), [](OpParams& p) { p.kv_append.features &= ~kRotary; }),
+      ElementsAre("looks like: rows of K are not rotated (all 46 wrong rows tried match this mistake)"));
+  EXPECT_THAT(
+      named(kv_append("dtype: bf16"), [](OpParams& p) { std::swap(p.kv_append.key, p.kv_append.value); }),
+      ElementsAre(StartsWith("looks like: rows of K and V have what belongs to the other tensor (")));
+  const Record padded = run_bent(kv_append("dtype: bf16, page_layout: contiguous"), moved(0, true));
+  ASSERT_TRUE(padded.check);
+  EXPECT_THAT(padded.check->clues,
+              ::testing::Contains(HasSubstr("perhaps by a padding token, whose slot is -1")));
+  const std::string e4m3 = kv_append("kv_dtype: e4m3");
+  EXPECT_THAT(
+      named(e4m3, scales_of([](auto& k, auto& v) { std::swap(k, v); })),
+      ElementsAre(
+          "looks like: rows of K and V have the scale of the other tensor (all 92 wrong rows tried match this mistake)"));
+  EXPECT_THAT(named(e4m3, scales_of([](auto& k, auto& v) { k.assign(2, 1), v.assign(2, 1); })),
+              ElementsAre(StartsWith("looks like: scales of K and V are not applied (")));
+  EXPECT_THAT(named(e4m3, scales_of([](auto&, auto& v) { std::swap(v[0], v[1]); })),
+              ElementsAre(StartsWith("looks like: rows of V have the scale of head h + 1 (")));
+}
 
 TEST(Append, KeysThatAreNotTurnedAreSaidSo) {
   const Record r = run_bent(kCachedFaults[0].mapping, kCachedFaults[0].bend);

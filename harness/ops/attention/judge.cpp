@@ -11,6 +11,7 @@
 #include "harness/cases/seen_keys.h"
 #include "harness/judge/attention_totals.h"
 #include "harness/judge/case_inputs.h"
+#include "harness/judge/clues.h"
 #include "harness/judge/error_model.h"
 #include "harness/judge/keep.h"
 #include "harness/judge/made_up.h"
@@ -99,7 +100,7 @@ class Judge {
       ++t.v.rows;
       const RowMoments m = moments_of(block, r, inputs_);
       if (m.keys == 0) continue;  // scan_all judges empty rows exactly
-      double row_z2 = 0;
+      double row_z2 = 0, row_z = 0;
       double xx = 0, xy = 0,
              spread = 0;  // spread: mean square of (v - o) / sigma over the row's keys, summed
       CommonShares shares;
@@ -120,6 +121,7 @@ class Judge {
         const double z = error / sigma;
         const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
         row_z2 += z * z;
+        row_z = std::max(row_z, abs_z);
         shares.logits += model_.logit_variance(m, block.a2[at], block.v2[at]) / (sigma * sigma * d);
         shares.denominator += model_.denominator_variance(m, o) / (sigma * sigma * d);
         xx += (o / sigma) * (o / sigma);
@@ -161,7 +163,8 @@ class Judge {
       t.elements += d;
       AttentionTotals::note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, limit});
       if (p_.probs) take_probs(t, block, r, token, m);
-      const double lse_seen = outputs_.no_lse ? INFINITY : take_lse(t, id, token, m);
+      const double lse_seen = outputs_.no_lse ? INFINITY : take_lse(t, id, token, m, row_z);
+      t.wrong_rows += !(row_z <= kMaxZ && row_z2 / d <= limit);
       t.power.end_row(d, limit, has_one_key(m) ? 0 : row_weight,
                       tilt ? lse_seen / std::abs(block.tilt_lse[*tilt_at]) : INFINITY);
       if (m.keys > 1) t.power.drop_key(least_by_row(limit, row_z2 / d, spread / d, d), lse_seen);
@@ -211,6 +214,8 @@ class Judge {
     if (!(std::abs(v.slope) <= bias_limit)) {
       v.fail(detector::kBias, bias_text("O", v.slope, v.bias_se, bias_limit));
     }
+    if (totals_.wrong_rows > 0)
+      v.clues = {fmt::format("{} of {} {}", totals_.wrong_rows, v.rows, kOfCompared)};
     if (v.pass && totals_.elements > 0) {
       const double left = bias_limit + std::abs(v.slope);
       v.power = totals_.power.power(left, 1 - of_one_key);
@@ -326,12 +331,14 @@ class Judge {
     return std::nullopt;
   }
 
-  /// Judges the LSE of a row. Returns the change of it that would have been seen.
-  double take_lse(AttentionTotals& t, const reference::RowId& id, int64_t token, const RowMoments& m) const {
+  /// Judges the LSE of a row, whose largest z is `row_z`. Returns the change of it that would have been seen.
+  double take_lse(AttentionTotals& t, const reference::RowId& id, int64_t token, const RowMoments& m,
+                  double& row_z) const {
     const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(m.lse) : 0;  // by download_outputs
     const double sigma = std::hypot(model_.sigma_lse(m), converted);
     const double z = std::abs(lse(token, id.head) - m.lse) / sigma;
     AttentionTotals::note(t.worst_lse, {id.seq, id.pos, id.head, z, kMaxZ, m.lse});
+    row_z = std::isnan(z) ? INFINITY : std::max(row_z, z);
     return (kMaxZ + z) * sigma;
   }
 

@@ -226,15 +226,7 @@ Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numer
   Verdict v = verify_attention(workload.item(), outputs, numerics, check, num_threads);
   if (!outputs.unused_written.empty()) v.fail(detector::kGuard, outputs.unused_written);
   if (!workload.item().params.append) return v;
-  const AppendedRows rows(workload.item());
-  for (const bool is_v : {false, true}) {
-    WorstElement worst;
-    const auto wrong = check_cache(workload, rows, is_v, outputs, worst);
-    if (!wrong) continue;
-    if (v.pass) v.worst = worst;
-    v.fail(detector::kCacheBits, *wrong);
-    break;
-  }
+  check_caches(workload, AppendedRows(workload.item()), outputs, v);
   return v;
 }
 

@@ -18,12 +18,7 @@ Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
   const bool queries = p.query_out != QueryOut::kNone;
   if (p.query_out == QueryOut::kE4m3) v.method = "interval";
   v.rows_total = v.rows = 2 * rows + (queries ? std::ssize(w.plan().slot_mapping) * p.num_heads_q : 0);
-  for (const bool is_v : {false, true}) {
-    if (const auto wrong = check_cache(w, appended, is_v, outputs, v.worst)) {
-      v.fail(detector::kCacheBits, *wrong);
-      break;
-    }
-  }
+  check_caches(w, appended, outputs, v);
   if (queries) {
     if (const auto wrong = check_query_out(w, appended, outputs, v.worst))
       v.fail(detector::kQueryOut, *wrong);

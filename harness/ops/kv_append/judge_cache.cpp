@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "harness/judge/interval.h"
 #include "harness/ops/kv_append/tensors_scales.h"
@@ -34,6 +37,7 @@ class CacheCheck {
     job_.base = expected_.data() + offset_ * static_cast<int64_t>(dtype_size(job_.dtype));
     job_.owners = plan_.kv_owners.data();
     fill_host(job_);
+    laid_ = true;
     if (case_.params.one_row) skip_other_part();
 
     // Rows that lie within their intervals are copied into `expected_`. Then one comparison of all bytes
@@ -58,7 +62,78 @@ class CacheCheck {
     return first_difference(worst);
   }
 
+  /// After run() has found something wrong in rows.
+  CacheFindings findings() {
+    if (!laid_) return {};
+    return find_in_cache(job_.num_rows, job_.num_heads,
+                         {[this](const CacheRow& row) { return is_wrong(row); },
+                          [this](const CacheMistake& m, const CacheRow& row) { return gives(m, row); },
+                          [this](const CacheRow& row) { return other_clue(row); }});
+  }
+
  private:
+  std::size_t row_bytes() const { return static_cast<std::size_t>(job_.head_dim) * dtype_size(job_.dtype); }
+  bool has(const CacheRow& row, const unsigned char* bytes) const {
+    return std::memcmp(&got_[at(row.row, row.head) * dtype_size(job_.dtype)], bytes, row_bytes()) == 0;
+  }
+  RowOwner new_row(int64_t r) const {
+    return r >= 0 && r < job_.num_rows ? plan_.appended[static_cast<std::size_t>(r)] : RowOwner{-1, 0};
+  }
+
+  bool is_wrong(const CacheRow& row) {
+    if (new_row(row.row).seq >= 0 && !lay_over(row.row, row.head, nullptr)) return true;
+    return !has(row, &expected_[at(row.row, row.head) * dtype_size(job_.dtype)]);
+  }
+
+  bool gives(const CacheMistake& m, const CacheRow& row) const {
+    const CaseParams& p = case_.params;
+    const bool scaled = p.rounds_new(is_v_) && p.does().appends && !p.computes_scales(is_v_);
+    if (m.scale != RowScale::kRight && !scaled) return false;
+    if (m.turn != RowTurn::kRight && (is_v_ || p.rotary == Rotary::kNone)) return false;
+    if (m.other_tensor && p.dim_of_kv(true) != p.dim_of_kv(false)) return false;
+    const RowOwner from = m.kept ? RowOwner{-1, 0} : new_row(row.row - m.slots - m.blocks * job_.block_size);
+    if (from.seq >= 0) return holds(m, row, from, m.head_of(row.head, job_.num_heads));
+    const auto before = filled_row(job_, plan_.kv_owners[static_cast<std::size_t>(row.row)]);
+    return has(row, &before[static_cast<std::size_t>(row.head) * row_bytes()]);
+  }
+
+  bool holds(const CacheMistake& m, const CacheRow& row, const RowOwner& from, int32_t head) const {
+    const auto n = static_cast<std::size_t>(job_.head_dim);
+    std::vector<double> x(n), slack(n);
+    const bool of_v = is_v_ != m.other_tensor;
+    rows_.row(of_v, from, head, x, slack, m.other_tensor && is_v_ ? RowTurn::kNone : m.turn);
+    for (std::size_t c = 0; c < n; ++c) {
+      const double stored =
+          load_float(job_.dtype, got_.data(), static_cast<int64_t>(at(row.row, row.head) + c));
+      if (!contains(allowed(x[c], slack[c], scale_of(row.row, row.head, c, m.scale)), stored)) return false;
+    }
+    return true;
+  }
+
+  std::string other_clue(const CacheRow& row) const {
+    const char* name = is_v_ ? "V" : "K";
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      for (int32_t h = 0; new_row(r).seq >= 0 && h < job_.num_heads; ++h) {
+        if (!holds({}, row, new_row(r), h)) continue;
+        return fmt::format(
+            "looks like: rows change places: slot {} head {} of {} has what belongs to slot {} head {}",
+            row.row, row.head, name, r, h);
+      }
+    }
+    const bool padding = std::ranges::any_of(plan_.slot_mapping, [](int64_t slot) { return slot < 0; });
+    if (new_row(row.row).seq >= 0 || !padding) return "";
+    return fmt::format(
+        "slot {} of {} is written, which no token has: perhaps by a padding token, whose slot is -1, or by one token "
+        "too many",
+        row.row, name);
+  }
+
+  /// The stored numbers that are right for a value and its slack.
+  Interval allowed(double x, double slack, double scale) const {
+    const Interval real{x - slack, x + slack};
+    return rounded_to(job_.dtype, case_.params.rounds_new(is_v_) ? quotient(real, scale) : real);
+  }
+
   /// Checks all computed scales. Scales of appended rows must lie within the float32 interval of their
   /// definition; all others must be unchanged.
   std::optional<std::string> check_scales(WorstElement& worst) {
@@ -93,7 +168,7 @@ class CacheCheck {
   }
 
   /// The scale of appended row `r`: factor of its stored numbers.
-  double scale_of(int64_t r, int32_t h, std::size_t channel) const {
+  double scale_of(int64_t r, int32_t h, std::size_t channel, RowScale which = RowScale::kRight) const {
     if (!case_.params.rounds_new(is_v_)) return 1.0;
     if (!case_.params.does().appends) {
       const RowOwner& o = plan_.appended[static_cast<std::size_t>(r)];
@@ -103,7 +178,14 @@ class CacheCheck {
     if (case_.params.computes_scales(is_v_)) {
       return static_cast<double>(scales_[static_cast<std::size_t>(scale_at_.offset(r, h))]);
     }
-    return static_cast<double>(given_scale(case_, is_v_, h, static_cast<int32_t>(channel)));
+    if (which == RowScale::kNone) return 1.0;
+    const int32_t head = which == RowScale::kHead0      ? 0
+                         : which == RowScale::kNextHead ? (h + 1) % job_.num_heads
+                                                        : h;
+    const auto scale =
+        static_cast<double>(given_scale(case_, is_v_ != (which == RowScale::kOtherTensor), head,
+                                        which == RowScale::kChannel0 ? 0 : static_cast<int32_t>(channel)));
+    return which == RowScale::kInverse ? 1 / scale : scale;
   }
 
   const char* scales_name() const { return is_v_ ? "v_scales" : "k_scales"; }
@@ -146,9 +228,7 @@ class CacheCheck {
       }
       const double stored = load_float(job_.dtype, got_.data(), i);
       const double scale = scale_of(r, h, c);
-      const Interval real{x[c] - slack[c], x[c] + slack[c]};
-      const Interval allowed = case_.params.rounds_new(is_v_) ? quotient(real, scale) : real;
-      if (!contains(rounded_to(job_.dtype, allowed), stored)) {
+      if (!contains(allowed(x[c], slack[c], scale), stored)) {
         if (worst) *worst = {owner.seq, owner.pos, h, static_cast<int>(c), stored, x[c] / scale, 0};
         return false;
       }
@@ -205,13 +285,25 @@ class CacheCheck {
   std::vector<float> scales_expected_;
   std::vector<unsigned char> expected_;
   const int64_t offset_;
+  bool laid_ = false;  ///< expected_ holds all rows: the scales are right
 };
 
 }  // namespace
 
-std::optional<std::string> check_cache(const Workload& w, const AppendedRows& rows, bool is_v,
-                                       const HostOutputs& outputs, WorstElement& worst) {
-  return CacheCheck(w, rows, is_v, outputs).run(worst);
+void check_caches(const Workload& w, const AppendedRows& rows, const HostOutputs& outputs, Verdict& v) {
+  std::array<CacheFindings, 2> found;
+  bool told = false;
+  for (const bool is_v : {false, true}) {
+    CacheCheck check(w, rows, is_v, outputs);
+    WorstElement worst;
+    const auto wrong = check.run(worst);
+    if (!wrong) continue;
+    found[is_v] = check.findings();
+    if (std::exchange(told, true)) continue;
+    if (v.pass) v.worst = worst;
+    v.fail(detector::kCacheBits, *wrong);
+  }
+  for (std::string& clue : cache_clues(found)) v.clues.push_back(std::move(clue));
 }
 
 }  // namespace attnbench

@@ -1,8 +1,5 @@
-// Compares a whole cache with what an append must leave in it.
+// Compares whole caches with what an append must leave in them.
 #pragma once
-
-#include <optional>
-#include <string>
 
 #include "harness/facts/verdict.h"
 #include "harness/ops/kv_append/judge_rows.h"
@@ -10,11 +7,9 @@
 
 namespace attnbench {
 
-/// Checks the cache of K or V after an append. Appended rows must be equal copies, or lie within the rounding
-/// interval of what float32 may compute. Quantised rows are judged with the scale that was given or that the
-/// launch stored; stored scales are judged, too. Every other byte must be unchanged. Returns the first wrong
-/// place in words and in `worst`; nullopt if there is none.
-std::optional<std::string> check_cache(const Workload& workload, const AppendedRows& rows, bool is_v,
-                                       const HostOutputs& outputs, WorstElement& worst);
+/// Checks the caches of K and V after an append, and adds what is wrong to `v`, with clues. Appended rows must be equal
+/// copies, or lie within the rounding interval of what float32 may compute. Quantised rows are judged with the scale that
+/// was given or that the launch stored; stored scales are judged, too. Every other byte must be unchanged.
+void check_caches(const Workload& workload, const AppendedRows& rows, const HostOutputs& outputs, Verdict& v);
 
 }  // namespace attnbench

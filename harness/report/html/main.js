@@ -145,15 +145,14 @@ const kProblemsShown = 20;
 
 /** What a reader should look at before any plot; null if there is nothing. */
 function problems_section() {
-  const wrong = results.filter((r) => r.status !== "pass" && r.status !== "skip");
-  if (!wrong.length) return null;
-  const more = wrong.length - kProblemsShown;
+  if (!data.problems.length) return null;
+  const more = data.problems.length - kProblemsShown;
+  const notes = (r, alike) => [r.reason || "", ...clues_of(r), alike].filter(Boolean).map((text) => el("p", { class: "note" }, text));
   return el("section", { class: "panel", id: "problems", "aria-labelledby": "problems-title" },
     el("h2", { id: "problems-title" }, "To look at"),
-    el("ul", { class: "problems" }, wrong.slice(0, kProblemsShown).map((r) => el("li", {},
+    el("ul", { class: "problems" }, data.problems.slice(0, kProblemsShown).map((p) => [results[p.result], p.alike]).map(([r, alike]) => el("li", {},
       el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]), " ",
-      el("a", { class: "id", href: case_link(r.index) }, r.name), el("p", { class: "note" }, r.reason || ""),
-      ...clues_of(r).filter((clue) => clue.startsWith("looks like")).map((clue) => el("p", { class: "note" }, clue))))),
+      el("a", { class: "id", href: case_link(r.index) }, r.name), ...notes(r, alike)))),
     more > 0 ? el("p", { class: "note" }, `and ${more.toLocaleString("en-US")} more: the counts above filter the table.`) : null);
 }
 

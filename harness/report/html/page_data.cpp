@@ -6,6 +6,7 @@
 #include <set>
 
 #include "harness/judge/error_model.h"
+#include "harness/report/failures.h"
 #include "harness/report/html/case_facts.h"
 #include "harness/results/coverage.h"
 
@@ -137,12 +138,18 @@ class Builder {
     cases_ = Out::array();
     Out results = Out::array();
     CoverageCounter kernels;
+    std::vector<const Record*> all;
     for (std::size_t run = 0; run < sets_.size(); ++run) {
       for (const Record& r : sets_[run].results) {
         results.push_back(result_of(r, run));
         kernels.add(r);
+        all.push_back(&r);
       }
     }
+    data["problems"] = Out::array();
+    for (const RankedFailure& f : ranked_failures(all))
+      data["problems"].push_back(
+          {{"result", std::ranges::find(all, f.record) - all.begin()}, {"alike", f.alike_text()}});
     data["kernels"] = Out::array();
     for (const Coverage& c : kernels.all()) {
       data["kernels"].push_back({{"kernel", c.kernel},

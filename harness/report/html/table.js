@@ -17,10 +17,11 @@ const table_columns = [
 
 /** Whether a wrong result's z is within its limit, because another check failed. */
 function failed_otherwise(r) {
-  return r.status === "fail" && is_number(r.z) && r.z <= data.limits.max_z;
+  return r.status === "fail" && r.check.method !== "none" && is_number(r.z) && r.z <= data.limits.max_z;
 }
 
 function z_text(r) {
+  if (r.check && r.check.method === "none") return kNone;
   if (r.check && r.check.method === "bitwise") return r.status === "fail" ? kNone : "exact";
   return digits(r.z, 3) + (failed_otherwise(r) ? "^" : "");
 }
