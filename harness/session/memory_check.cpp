@@ -30,9 +30,10 @@ FreeMemory free_memory_of(const Device& device) {
 std::optional<SkipReason> does_not_fit(const Case& item, const FreeMemory& memory, CheckMode check) {
   const CaseCost cost = cost_of(item);
   const double owners = 8.0 * static_cast<double>(cost.total_k + cost.total_q);
+  const double bytes = cost.bytes_on(memory.kind);
   const bool copies_all = writes_cache(item.params) || merged_states(item.params) > 0;
-  const double copies = check == CheckMode::kOff ? 0 : copies_all ? cost.device_bytes : cost.written;
-  const double on_device = cost.device_bytes + owners + kMemorySlack + static_cast<double>(memory.flush);
+  const double copies = check == CheckMode::kOff ? 0 : copies_all ? bytes : cost.written;
+  const double on_device = bytes + owners + kMemorySlack + static_cast<double>(memory.flush);
   const bool one_memory = memory.kind == DeviceKind::kCpu;
   auto why = lacks(on_device + (one_memory ? copies : 0), memory.of_device, memory.device);
   if (!why && !one_memory) why = lacks(copies + owners, memory.of_host, "host");

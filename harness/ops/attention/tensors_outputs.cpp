@@ -73,13 +73,13 @@ void drop_unused_rows(const Workload& w, HostOutputs& h) {
 void take_new_rows(const Workload& w, HostOutputs& h) {
   for (const bool is_v : {false, true}) {
     const FillJob job = w.cache_job(is_v);
-    const std::vector<unsigned char>& cache = is_v ? h.v_cache : h.k_cache;
+    const HostBytes& cache = is_v ? h.v_cache : h.k_cache;
     std::vector<unsigned char>& rows = is_v ? h.new_v : h.new_k;
     const auto element = static_cast<int64_t>(dtype_size(job.dtype));
     for (const int64_t slot : w.plan().slot_mapping) {
       if (slot < 0) continue;
       for (int32_t head = 0; head < job.num_heads; ++head) {
-        const auto at = cache.begin() + fill_offset(job, slot, head) * element;
+        const auto* at = cache.begin() + fill_offset(job, slot, head) * element;
         rows.insert(rows.end(), at, at + job.head_dim * element);
       }
     }
@@ -98,8 +98,8 @@ HostOutputs download(const Workload& w) {
   const CaseParams& p = w.item().params;
   const AttentionParams a = w.params().attention;
   if (p.append) {
-    h.k_cache = w.download("k_cache");
-    h.v_cache = w.download("v_cache");
+    h.k_cache = w.download_cache("k_cache");
+    h.v_cache = w.download_cache("v_cache");
     take_new_rows(w, h);
   }
   download_o_and_lse(w, layout_of(a), h);
