@@ -19,7 +19,7 @@ CaseCost cost_with(const CaseParams& p, DrawSeed seed) {
   }
   case_ops(p.op).set_cost(p, seed, c);
   if (p.does().forward() || p.does().copies())
-    c.hole_bytes = kv_row_bytes(p) * static_cast<double>(hole_rows(p));
+    c.hole_bytes += kv_row_bytes(p) * static_cast<double>(hole_rows(p));
   return c;
 }
 

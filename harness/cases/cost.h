@@ -23,9 +23,7 @@ struct CaseCost {
   double written = 0;       ///< the part of `bytes` that is written
   double device_bytes = 0;  ///< memory that the workload allocates
   double hole_bytes = 0;    ///< the part of it that a CPU has no memory for (SeenPart::holes)
-  double bytes_on(DeviceKind kind) const {
-    return device_bytes - (kind == DeviceKind::kCpu ? hole_bytes : 0);
-  }
+  double bytes_of(bool holes) const { return device_bytes - (holes ? hole_bytes : 0); }
   std::string formula;  ///< the formulas of flop and bytes: "FLOP; BYTES"
 };
 

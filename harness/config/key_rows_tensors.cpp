@@ -141,7 +141,7 @@ Rows memory_keys() {
                  "unused rows after each sequence's queries, so that `seqused_q` is shorter than "
                  "`cu_seqlens_q` says: that many after the first sequence, and a random number up to that "
                  "after each other one",
-                 &C::gap_queries, 0, 1024)
+                 &C::gap_queries, 0, 1 << 20)
           .when(is_attention)
           .labelled("-gapq")
           .needing(kSequsedQ),

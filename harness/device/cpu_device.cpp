@@ -120,7 +120,11 @@ class CpuDevice final : public Device {
   void change_signs(const SignedTensor& tensor) override {
     for_each_part(tensor, holes_of(tensor.data), change_signs_host);
   }
-  void poison(const WatchedOutput& output) override { poison_host(output); }
+  void poison(const WatchedOutput& output) override {
+    if (output.tokens != nullptr) return poison_host(output);
+    for_each_part(output.tensor, holes_of(output.tensor.data),
+                  [](const SignedTensor& part) { poison_host({part}); });
+  }
   void take_returned(const ReturnedTensor& tensor) override { take_returned_host(tensor); }
   void synchronize() override {}
 

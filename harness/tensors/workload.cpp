@@ -134,7 +134,7 @@ void Workload::add_tokens(const char* name, Tensor tensor, DType dtype, const st
                 row_bytes = strides.token * static_cast<int64_t>(dtype_size(dtype));
   add_rows(name, token_job(item_, tensor, dtype, rows, heads, dim, strides), owners, rows * row_bytes,
            token_rows(signs, dtype, heads, dim, heads / item_.params.num_heads_kv),
-           {.behind = tail * row_bytes, .row_bytes = row_bytes});
+           seen_of_cache(token_job(item_, tensor, dtype, rows, heads, dim, strides), owners, tail));
 }
 
 void Workload::fill(const FillJob& job, const std::vector<RowOwner>& owners, int64_t bytes) {

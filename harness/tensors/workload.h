@@ -207,7 +207,7 @@ class Workload {
   void add_tokens(const char* name, Tensor tensor, DType dtype, const std::vector<RowOwner>& owners,
                   int32_t heads, int32_t dim, const TokenStrides& strides, SignsOf signs,
                   int64_t tail = kTailRows);
-  /// What a launch may read of a cache: its blocks that hold a row of the case, and others between them if they are
+  /// What a launch may read of a cache or of packed rows: blocks that hold a row of the case, and others between them if they are
   /// small. A pool can so have more addresses than there is memory. `tail`: rows behind it.
   SeenPart seen_of_cache(const FillJob& job, const std::vector<RowOwner>& owners, int64_t tail = 0) const;
   /// Adds the rows of K or V that plan().kv_owners names.

@@ -117,6 +117,7 @@ constexpr Wrap kWraps[] = {
      "pool70000/bf16/h32-"},
     {"wraps_cache_row", "block [0-9]+ x stride [0-9]+ wraps at 2\\^32", "contiguous.*1050q0"},
     {"wraps_token", "row [0-9]+ x stride 8192 wraps at 2\\^32", "gap140000"},
+    {"wraps_output", "wrote to .* of out, .*: row [0-9]+ x stride 8192 wraps at 2\\^32", "gapq"},
     {"wraps_sequence", "indices of sequences are cut to 16 bits", "65600q1$"},
     {"wraps_key", "indices of keys are cut to 16 bits", "packed.*q2s65600"},
     {"wraps_head", "indices of heads are cut to 8 bits", "h1024-1024"},

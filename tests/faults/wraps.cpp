@@ -14,7 +14,7 @@
 namespace attnbench::faults {
 namespace {
 
-enum class Cut { kBlock, kBlockId, kCacheRow, kToken, kSequence, kKey, kHead, kPackedRow };
+enum class Cut { kBlock, kBlockId, kCacheRow, kToken, kOutput, kSequence, kKey, kHead, kPackedRow };
 
 template <class Word>
 int64_t cut(bool wrong, int64_t x) {
@@ -65,7 +65,7 @@ void attend(const AttentionParams& p, int32_t b, int32_t i, int32_t head) {
   }
   const int64_t to = seq.q_begin + i;
   for (int32_t c = 0; c < p.head_dim_v; ++c)
-    store_float(p.dtype_out, p.out, out_offset(p, to, head) + c,
+    store_float(p.dtype_out, p.out, cut<uint32_t>(kCut == Cut::kOutput, out_offset(p, to, head) + c),
                 sum == 0 ? 0.0f : out[static_cast<std::size_t>(c)] / sum);
   p.lse[lse_offset(p, to, head)] = lse_of(max, sum);
 }
@@ -158,7 +158,8 @@ Kernel kernel(const char* name, const char* summary, Op op,
           .launch = launch};
 }
 
-constexpr uint64_t kAttends = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kCausal | kWindow | kBf16;
+constexpr uint64_t kAttends =
+    kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kSequsedQ | kCausal | kWindow | kBf16;
 
 template <Cut kCut>
 Kernel attention(const char* name, const char* summary) {
@@ -173,6 +174,7 @@ std::vector<Kernel> wrapping_kernels() {
       attention<Cut::kBlockId>("wraps_block_id", "fault: block ids in 16 bits"),
       attention<Cut::kCacheRow>("wraps_cache_row", "fault: cache row x stride in 32 bits"),
       attention<Cut::kToken>("wraps_token", "fault: token x stride in 32 bits"),
+      attention<Cut::kOutput>("wraps_output", "fault: offsets in O in 32 bits"),
       attention<Cut::kSequence>("wraps_sequence", "fault: index of a sequence in 16 bits"),
       attention<Cut::kKey>("wraps_key", "fault: index of a key in 16 bits"),
       attention<Cut::kHead>("wraps_head", "fault: index of a head in 8 bits"),

@@ -7,7 +7,7 @@
 
 namespace attnbench::faults {
 
-/// wraps_block, wraps_block_id, wraps_cache_row, wraps_token, wraps_sequence, wraps_key, wraps_head and
+/// wraps_block, wraps_block_id, wraps_cache_row, wraps_token, wraps_output, wraps_sequence, wraps_key, wraps_head and
 /// wraps_packed_row (attention), wraps_slot (kv_append) and wraps_move (kv_move). All else in them is right.
 std::vector<Kernel> wrapping_kernels();
 
