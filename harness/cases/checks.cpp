@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace attnbench {
 namespace {
 
@@ -22,10 +24,13 @@ void check_shared_prefix(const CaseParams& p, const FailAt& fail) {
              "such as {}; given {}",
              p.block_size, near, p.shared_prefix));
   }
+  const bool whole = std::ranges::any_of(p.seqs, [&](const SeqLen& s) { return s.k >= p.shared_prefix; });
+  if (whole && p.does().forward() && p.path == Path::kOneCall) return;
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     if (p.seqs[i].k >= p.shared_prefix) continue;
-    fail("batch", fmt::format("sequence {} has {} KV tokens, fewer than the shared_prefix of {}", i,
-                              p.seqs[i].k, p.shared_prefix));
+    fail("batch",
+         fmt::format("sequence {} has {} KV tokens, fewer than the shared_prefix of {}{}", i, p.seqs[i].k,
+                     p.shared_prefix, whole ? "; only attention with path: one_call allows that" : ""));
   }
 }
 

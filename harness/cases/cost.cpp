@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "harness/cases/tally.h"
 #include "harness/cases/visible_keys.h"
 #include "harness/ops/case_ops.h"
 
@@ -17,6 +18,8 @@ CaseCost cost_with(const CaseParams& p, DrawSeed seed) {
     c.max_k = std::max(c.max_k, s.k);
   }
   case_ops(p.op).set_cost(p, seed, c);
+  if (p.does().forward() || p.does().copies())
+    c.hole_bytes += kv_row_bytes(p) * static_cast<double>(hole_rows(p));
   return c;
 }
 

@@ -22,7 +22,9 @@ struct CaseCost {
   double bytes = 0;         ///< least traffic: each visible input read once, each output written once
   double written = 0;       ///< the part of `bytes` that is written
   double device_bytes = 0;  ///< memory that the workload allocates
-  std::string formula;      ///< the formulas of flop and bytes: "FLOP; BYTES"
+  double hole_bytes = 0;    ///< the part of it that a CPU has no memory for (SeenPart::holes)
+  double bytes_of(bool holes) const { return device_bytes - (holes ? hole_bytes : 0); }
+  std::string formula;  ///< the formulas of flop and bytes: "FLOP; BYTES"
 };
 
 /// The cost of a launch of the case, or of all launches of its path. `seed`: of masks that are drawn, which change

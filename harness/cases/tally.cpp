@@ -130,8 +130,9 @@ Tally tally_of(const CaseParams& p, DrawSeed seed) {
       }
     }
     longest = std::max<int64_t>(longest, s.k);
-    t.kv_rows += p.kv == KvSource::kPaged ? blocks_of_sequence(p, s.k + p.leftpad) * p.block_size - shared
-                                          : int64_t{s.k} + p.gap_tokens;
+    t.kv_rows += p.kv == KvSource::kPaged
+                     ? std::max<int64_t>(0, blocks_of_sequence(p, s.k + p.leftpad) * p.block_size - shared)
+                     : int64_t{s.k} + p.gap_tokens;
   }
   t.visible += union_size(std::move(shared_visible));
   if (p.blocks) t.visible -= rows_seen_twice(p);
@@ -144,6 +145,24 @@ Tally tally_of(const CaseParams& p, DrawSeed seed) {
     t.kv_rows = contiguous_rows(p.seqs.size()) * contiguous_capacity(longest, p.leftpad);
   }
   return t;
+}
+
+int64_t hole_rows(const CaseParams& p) {
+  constexpr int64_t kLeastHole = 1 << 20, kTiles = 2 * 256;
+  const bool packed = p.kv == KvSource::kPacked;
+  int64_t parts = 0, used = 0;  // runs of used rows, at most; rows in them
+  int64_t longest = 0;
+  for (const SeqLen& s : p.seqs) {
+    const int64_t blocks = p.kv == KvSource::kPaged ? blocks_of_sequence(p, s.k + p.leftpad) + s.q : s.k > 0;
+    parts += (p.does().moves ? 2 : 1) * blocks;
+    used += packed ? s.k + kTiles : 0;
+    longest = std::max<int64_t>(longest, s.k);
+  }
+  if (p.kv == KvSource::kPaged) used = parts * p.block_size;
+  if (p.kv == KvSource::kContiguous) used = parts * contiguous_capacity(longest, p.leftpad);
+  const auto row = std::max<int64_t>(1, static_cast<int64_t>(kv_row_bytes(p)) / 2);
+  return std::max<int64_t>(0,
+                           tally_of(p, std::nullopt).kv_rows - used - (parts + 1) * (kLeastHole / row + 1));
 }
 
 double kv_row_bytes(const CaseParams& p) {

@@ -42,6 +42,9 @@ Tally tally_of(const CaseParams& p, DrawSeed seed);
 
 inline double element_bytes(DType t) { return static_cast<double>(dtype_size(t)); }
 
+/// Rows of the cache that are certainly in its holes (SeenPart::holes).
+int64_t hole_rows(const CaseParams& p);
+
 /// Bytes of one cached row of K and V, all heads, with its own scales. If V is a view of K, V takes no bytes.
 double kv_row_bytes(const CaseParams& p);
 

@@ -224,6 +224,7 @@ int list(const ListOptions& o, const Program& program) {
   outlook.machine = {kind, host.threads, host.cache_bytes};
   outlook.device = device_of(kind);
   if (outlook.device) outlook.memory = free_memory_of(*outlook.device);
+  if (outlook.memory) outlook.memory->holes = kind == DeviceKind::kCpu;  // as in a run
 
   Totals totals;
   const std::vector<Group> groups = groups_of(cases.cases);

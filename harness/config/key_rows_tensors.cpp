@@ -98,8 +98,8 @@ Rows memory_keys() {
           .always_written(),
       tokens_key(
           "shared_prefix",
-          "`page_layout: shared_prefix`: number of tokens that all sequences share; every sequence needs at "
-          "least as many keys. `path: one_call` passes the number to the kernel",
+          "`page_layout: shared_prefix`: number of tokens that all sequences share. `path: one_call` passes "
+          "the number to the kernel; there a sequence may have fewer keys, if another one has so many",
           &C::shared_prefix, 0, kMaxSeqLen)
           .taking("multiple of `block_size`")
           .when([](P p) { return is_paged(p) && p.page_layout == PageLayout::kSharedPrefix; }),
@@ -133,7 +133,7 @@ Rows memory_keys() {
       tokens_key("gap_tokens",
                  "packed: unused rows after each sequence's keys, so that `seqused_k` is shorter than "
                  "`cu_seqlens_k` says",
-                 &C::gap_tokens, 0, 1024)
+                 &C::gap_tokens, 0, 1 << 20)
           .when(is_packed)
           .labelled("-gap")
           .needing(kPartialKv),
@@ -141,7 +141,7 @@ Rows memory_keys() {
                  "unused rows after each sequence's queries, so that `seqused_q` is shorter than "
                  "`cu_seqlens_q` says: that many after the first sequence, and a random number up to that "
                  "after each other one",
-                 &C::gap_queries, 0, 1024)
+                 &C::gap_queries, 0, 1 << 20)
           .when(is_attention)
           .labelled("-gapq")
           .needing(kSequsedQ),

@@ -64,6 +64,7 @@ Rows last_keys() {
           .unified([](C& p) {  // peaked changes q only
             const bool no_q = is_move(p) || (is_append(p) && p.query_out == QueryOut::kNone);
             if (no_q && p.data == Profile::kPeaked) p.data = Profile::kNormal;
+            if ((is_merge(p) || is_backward(p)) && p.data == Profile::kCorners) p.data = Profile::kNormal;
           })
           .labelled([](P p) {
             if (p.captured) return fmt::format("/captured{}", p.captured->digest());

@@ -67,8 +67,21 @@ class CpuDevice final : public Device {
   void* allocate_for(Access access, int64_t bytes, const std::string& name, const SeenPart& seen) override {
     KernelMemory* memory = kernel_memory();
     if (memory == nullptr || (access != Access::kReads && access != Access::kWrites)) return allocate(bytes);
-    check_request(bytes);
+    int64_t there = bytes;
+    for (const ByteRange& hole : seen.holes) there -= hole.end - hole.begin;
+    check_request(there);
     return checked(memory->of(access).allocate(bytes, name, seen), bytes);
+  }
+  bool has_holes() const override { return kernel_memory() != nullptr; }
+  std::vector<Hole> holes_of(const void* p) const override {
+    std::vector<Hole> holes;
+    const KernelMemory* memory = kernel_memory();
+    if (memory == nullptr) return holes;
+    for (const SharedMemory* m : {&memory->inputs, &memory->outputs}) {
+      const char* base = static_cast<const char*>(m->base());
+      for (const ByteRange& r : m->holes_of(p)) holes.push_back({base + r.begin, base + r.end});
+    }
+    return holes;
   }
   void release(void* p) noexcept override {
     KernelMemory* memory = kernel_memory();
@@ -87,14 +100,31 @@ class CpuDevice final : public Device {
     own_->outputs.protect(on, Access::kWrites);
   }
   void upload(void* dst, const void* src, int64_t bytes) override { copy(dst, src, bytes); }
-  void download(void* dst, const void* src, int64_t bytes) override { copy(dst, src, bytes); }
-  void set_bytes(void* dst, unsigned char byte, int64_t bytes) override {
-    if (bytes > 0) std::memset(dst, byte, static_cast<std::size_t>(bytes));
+  void download(void* dst, const void* src, int64_t bytes) override {
+    for_each_part(src, bytes, holes_of(src), [&](const char* at, int64_t n) {
+      copy(static_cast<char*>(dst) + (at - static_cast<const char*>(src)), at, n);
+    });
   }
-  void fill(const FillJob& job) override { fill_host(job); }
-  uint64_t digest(const void* data, int64_t bytes) override { return digest_host(data, bytes); }
-  void change_signs(const SignedTensor& tensor) override { change_signs_host(tensor); }
-  void poison(const WatchedOutput& output) override { poison_host(output); }
+  void set_bytes(void* dst, unsigned char byte, int64_t bytes) override {
+    for_each_part(dst, bytes, holes_of(dst), [&](const char* at, int64_t n) {
+      std::memset(const_cast<char*>(at), byte, static_cast<std::size_t>(n));
+    });
+  }
+  void fill(const FillJob& job) override { fill_host(job, holes_of(job.base)); }
+  uint64_t digest(const void* data, int64_t bytes) override {
+    uint64_t all = 0;
+    for_each_part(data, bytes, holes_of(data),
+                  [&](const char* at, int64_t n) { all = all * 31 + digest_host(at, n); });
+    return all;
+  }
+  void change_signs(const SignedTensor& tensor) override {
+    for_each_part(tensor, holes_of(tensor.data), change_signs_host);
+  }
+  void poison(const WatchedOutput& output) override {
+    if (output.tokens != nullptr) return poison_host(output);
+    for_each_part(output.tensor, holes_of(output.tensor.data),
+                  [](const SignedTensor& part) { poison_host({part}); });
+  }
   void take_returned(const ReturnedTensor& tensor) override { take_returned_host(tensor); }
   void synchronize() override {}
 
@@ -107,7 +137,10 @@ class CpuDevice final : public Device {
     Sample sample;
     const auto prepare = [&] {
       if (watch != nullptr) {
-        for (const LateSigns& s : watch->late) change_late_signs_host(s);
+        for (const LateSigns& s : watch->late)
+          for_each_part(s.tensor, holes_of(s.tensor.data), [&](const SignedTensor& part) {
+            change_late_signs_host({part, s.table_row, s.first, s.count});
+          });
       }
       if (cache == CacheMode::kCold) sample.memory_us = us_of([&] { flush_cache(); });
     };
@@ -115,7 +148,9 @@ class CpuDevice final : public Device {
     if (watch != nullptr && watch->take_outputs) watch->take_outputs();
     uint64_t factor = 1;
     for (const WatchedOutput& o : watch != nullptr ? watch->outputs : std::span<const WatchedOutput>()) {
-      sample.watch.at_end += factor * unsigned_digest_host(o.tensor, watch->seed);
+      for_each_part(o.tensor, holes_of(o.tensor.data), [&](const SignedTensor& part) {
+        sample.watch.at_end += factor * unsigned_digest_host(part, watch->seed);
+      });
       factor *= 31;
     }
     sample.watch.when_idle = sample.watch.at_end;  // a hosted kernel is stopped

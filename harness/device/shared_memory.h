@@ -2,8 +2,10 @@
 // it. So the pointers of a launch are valid in both.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,14 +22,22 @@ enum class Access {
   kWrites,
 };
 
+/// Bytes of some memory, counted from a begin that its user names.
+struct ByteRange {
+  int64_t begin, end;
+};
+
 /// The part of a block that a kernel may touch. It ends, or begins, where a page does, so that the next byte, or the one
 /// before, is not there for the kernel.
 struct SeenPart {
-  int64_t before = 0;     ///< bytes of the block before it
-  int64_t behind = 0;     ///< and behind it
-  int64_t row_bytes = 0;  ///< for messages; 0: it has no rows
-  int64_t alignment = 1;  ///< of its first byte, where it ends with a page
+  int64_t before = 0;                          ///< bytes of the block before it
+  int64_t behind = 0;                          ///< and behind it
+  int64_t row_bytes = 0;                       ///< for messages; 0: it has no rows
+  int64_t block_bytes = 0, element_bytes = 1;  ///< the same; 0: rows lie in no blocks
+  int64_t alignment = 1;                       ///< of its first byte, where it ends with a page
   bool at_page_begin = false;
+  std::vector<ByteRange>
+      holes;  ///< of the visible part, ascending: whole pages in them are not there, either
 };
 
 /// A file in memory, and the blocks that are allocated in it. Pages exist once they are touched.
@@ -48,6 +58,8 @@ class SharedMemory {
   /// Gives the pages of a large block back to the system; if it is sealed, when no block is left. Returns false if the
   /// block is not of this memory.
   bool release(void* p) noexcept;
+  /// The holes of the block that an address lies in, as offsets in the file.
+  std::span<const ByteRange> holes_of(const void* p) const;
 
   int64_t kept() const { return kept_; }  ///< bytes of free blocks that have pages
   /// Where an address lies: in the part of a block that a kernel sees, or outside of the nearest one.
@@ -86,17 +98,24 @@ class SharedMemory {
   struct Block {
     int64_t bytes;
     std::string name;
-    int64_t at, seen, row_bytes;  ///< of the part that a kernel sees: begin in the file, bytes
+    int64_t at, seen;  ///< the part that a kernel sees: begin in the file, bytes
+    SeenPart part;     ///< its holes are whole pages and offsets in the file
   };
   std::map<int64_t, Block> used_;  ///< by their first page
-  static Change seen_pages(const Block& block);
+  static std::vector<Change> seen_pages(const Block& block);
+  static std::string words_of(const Block& block, int64_t at);
+  /// Which product, cut to 32 or 16 bits, leads from a row of the case to there; empty if none does.
+  static std::string wrapped(const Block& block, int64_t at);
   std::vector<Change> changes_;
   int64_t kept_ = 0;
 };
 
 /// The memory of a judge that a runner maps.
 struct KernelMemory {
-  explicit KernelMemory(int64_t bytes) : inputs(bytes), outputs(bytes) {}
+  /// Tensors with holes take far more addresses than memory.
+  static constexpr int64_t kAddresses = int64_t{1} << 40;
+  explicit KernelMemory(int64_t bytes)
+      : inputs(std::max(bytes, kAddresses)), outputs(std::max(bytes, kAddresses)) {}
   SharedMemory& of(Access access) { return access == Access::kReads ? inputs : outputs; }
 
   SharedMemory inputs;   ///< mapped for reading

@@ -11,11 +11,11 @@ namespace {
 
 constexpr int32_t kMostQueriesOfFew = 17;
 
-/// The longest sequence of a batch: mostly short, sometimes past a page of 1,024 tokens, rarely past 8,192 or 16,384:
-/// from some thousand keys on, kernels split them.
+/// The longest sequence of a batch: mostly short, sometimes past a page of 1,024 tokens, rarely past 8,192, 16,384 or
+/// 65,536: from some thousand keys on, kernels split them.
 int32_t draw_longest(Random& random) {
-  static const std::vector<int32_t> most = {17,  33,   65,   65,   130,  130,  257,  257,
-                                            513, 1025, 1025, 2049, 2049, 4097, 8193, 16385};
+  static const std::vector<int32_t> most = {17,   33,   65,   65,   130,  130,  257,   257,  513,
+                                            1025, 1025, 2049, 2049, 4097, 8193, 16385, 65600};
   const int32_t limit = random.pick(most);
   if (random.chance(0.5)) return draw_length_up_to(random, limit);
   return static_cast<int32_t>(limit - random.between(0, 2));  // the corner, or a little less

@@ -12,16 +12,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Largest integer of keys other than lengths. A block of 64k tokens or a thousand rows of padding make a
-/// case large, but reach no line of a kernel that a hundred do not reach.
-constexpr int64_t kMostOfKey = 1025;
-
 /// Heads with many group sizes, which fill a tile of rows or do not, and with one KV head or several.
 const std::vector<std::string>& heads_menu() {
-  static const std::vector<std::string> menu = {"1/1",  "2/1",  "3/1",  "4/1",  "5/1",  "7/1",  "8/1",
-                                                "9/1",  "2/2",  "3/3",  "6/2",  "8/2",  "8/4",  "12/4",
-                                                "8/8",  "5/5",  "6/3",  "16/1", "17/1", "16/2", "32/1",
-                                                "28/4", "24/8", "40/8", "32/8", "64/1", "64/8", "126/14"};
+  static const std::vector<std::string> menu = {
+      "1/1",  "2/1",  "3/1",  "4/1",  "5/1",  "7/1",    "8/1",  "9/1",   "2/2",   "3/3",     "6/2",
+      "8/2",  "8/4",  "12/4", "8/8",  "5/5",  "6/3",    "16/1", "17/1",  "16/2",  "32/1",    "28/4",
+      "24/8", "40/8", "32/8", "64/1", "64/8", "126/14", "71/1", "142/2", "256/8", "257/257", "1024/1"};
   return menu;
 }
 
@@ -44,8 +40,8 @@ void add_values(const Json& schema, std::vector<std::string>& menu) {
     menu.insert(menu.end(), {"false", "true"});
   } else if (schema.value("type", "") == "integer") {
     const auto lo = schema.at("minimum").get<int64_t>();
-    const auto hi = std::min(schema.at("maximum").get<int64_t>(), std::max(lo, kMostOfKey));
-    for (const int64_t n : corner_integers(lo, hi)) menu.push_back(std::to_string(n));
+    for (const int64_t n : corner_integers(lo, schema.at("maximum").get<int64_t>()))
+      menu.push_back(std::to_string(n));
   } else if (schema.value("type", "") == "number") {
     constexpr double kAny = std::numeric_limits<double>::infinity();
     const auto excluded = schema.value("/not/const"_json_pointer, std::numeric_limits<double>::quiet_NaN());

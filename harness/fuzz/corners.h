@@ -10,7 +10,7 @@
 
 namespace attnbench {
 
-inline constexpr int64_t kMostCorner = 8193;
+inline constexpr int64_t kMostCorner = (1 << 17) + 1;
 /// Corners of [lo, hi] up to kMostCorner, ascending; lo is always one of them.
 std::vector<int64_t> corner_integers(int64_t lo, int64_t hi);
 

@@ -204,6 +204,13 @@ bool Generator::drop_a_named_key(const std::string& why, Draft& draft) {
   return true;
 }
 
+/// A block of 64k tokens or a thousand rows of padding may make a case larger than its lengths do.
+bool Generator::drop_a_large_number(Draft& draft) {
+  constexpr int64_t kLarge = 512;
+  return std::erase_if(draft.values, [&](const auto& of) { return number_of(draft, of.first, 0) > kLarge; }) >
+         0;
+}
+
 bool Generator::make_legal(FuzzCase& drawn) {
   Draft& draft = drawn.draft;
   for (int i = 0; i < kMostRepairs; ++i) {
@@ -228,6 +235,12 @@ bool Generator::make_small(FuzzCase& drawn) {
     const CaseCost cost = most_cost_of(drawn.item.params);
     if (cost.flop <= size_ * budget.flop && cost.device_bytes <= size_ * budget.bytes) return true;
     if (draft.seqs.empty()) return false;
+    if (random_.chance(0.5) && drop_a_large_number(draft)) {
+      auto item = reader_.read(draft);
+      if (!item) return false;
+      drawn.item = std::move(*item);
+      continue;
+    }
     // Lengths are cut last: long rows with few heads and sequences reach splits that short rows do not.
     if (draft.seqs.size() > 2 && random_.chance(0.5)) {
       const auto kept = static_cast<std::ptrdiff_t>((draft.seqs.size() + 1) / 2);

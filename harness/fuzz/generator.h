@@ -51,6 +51,7 @@ class Generator {
   Choice& choice_of(Menu& menu, const FuzzCase& drawn) const;
   FuzzCase draw();
   void complete(Draft& draft);
+  static bool drop_a_large_number(Draft& draft);
   bool make_legal(FuzzCase& drawn);
   bool follow_advice(const std::string& why, Draft& draft);
   bool drop_a_named_key(const std::string& why, Draft& draft);

@@ -84,6 +84,7 @@ class Mistakes {
     tiles();
     scores();
     heads();
+    cut_indices();
     return std::move(out_);
   }
 
@@ -347,6 +348,22 @@ class Mistakes {
     misread("", "keys and values are exchanged", {.k = Tensor::kV, .v = Tensor::kK});
     misread("", "K is read in the place of V, too", {.v = Tensor::kK});
     misread("", "V is read in the place of K, too", {.k = Tensor::kV});
+  }
+
+  /// Indices in 8 or 16 bits.
+  void cut_indices() {
+    constexpr int kBits16 = 1 << 16, kBits8 = 1 << 8;
+    const int longest = p_.k_lens.empty() ? 0 : *std::ranges::max_element(p_.k_lens);
+    if (p_.k_lens.size() > kBits16)
+      misread("", "indices of sequences are cut to 16 bits: sequence 65537 reads K and V of sequence 1",
+              {.place = [](Tensor, int seq, int pos) { return std::pair(seq % kBits16, pos); }});
+    if (longest > kBits16)
+      misread("", "indices of keys are cut to 16 bits: key 1 is read for key 65537",
+              {.place = [](Tensor, int seq, int pos) { return std::pair(seq, pos % kBits16); }});
+    const auto head = [group = p_.num_heads_q / p_.num_heads_kv](int h) { return h % kBits8 / group; };
+    if (p_.num_heads_q > kBits8 && p_.num_heads_kv > 1)
+      misread("", "indices of heads are cut to 8 bits: query head 257 reads the KV head of head 1",
+              {.k_head = head, .v_head = head});
   }
 
   const P& p_;  ///< the right problem

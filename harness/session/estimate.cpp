@@ -47,18 +47,19 @@ Seconds launch_seconds(const CaseCost& c, const Machine& m) {
 }
 
 double fill_seconds(const CaseCost& c, const Machine& m) {
-  return c.device_bytes / (m.device == DeviceKind::kCuda ? 1e11 : kFillRate * m.threads);
+  return c.bytes_of(m.device == DeviceKind::kCpu) /
+         (m.device == DeviceKind::kCuda ? 1e11 : kFillRate * m.threads);
 }
 
 /// One comparison of outputs with the reference.
 Seconds reference_seconds(const CaseParams& p, const CaseCost& c, const Machine& m, CheckMode check) {
   if (check == CheckMode::kOff) return {};
   const bool sampled = check == CheckMode::kSampled && c.flop > kCheapFlop;
-  const double inputs = c.device_bytes / (kInputRate * m.threads);
+  const double inputs = c.bytes_of(m.device == DeviceKind::kCpu) / (kInputRate * m.threads);
   // A sample takes few rows of each sequence, but may need the inputs of all.
   const double flop = sampled ? 0.1 * kCheapFlop : c.flop;
-  double other = writes_cache(p) ? c.device_bytes / kCompareRate : 0;
-  if (p.does().merges || merged_states(p) > 0) other += c.device_bytes / kMergeRate;
+  double other = writes_cache(p) ? c.bytes_of(m.device == DeviceKind::kCpu) / kCompareRate : 0;
+  if (p.does().merges || merged_states(p) > 0) other += c.bytes_of(m.device == DeviceKind::kCpu) / kMergeRate;
   const double all = inputs + flop / (kReferenceFlop * m.threads) + other;
   return {sampled ? 0.25 * all : all, all};
 }

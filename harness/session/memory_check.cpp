@@ -23,16 +23,17 @@ std::optional<SkipReason> lacks(double needed, int64_t available, const std::str
 }  // namespace
 
 FreeMemory free_memory_of(const Device& device) {
-  return {device.info().kind, device.info().name, device.free_memory(), memory_limit().free,
-          device.info().flush_bytes};
+  return {device.info().kind,  device.info().name,        device.free_memory(),
+          memory_limit().free, device.info().flush_bytes, device.has_holes()};
 }
 
 std::optional<SkipReason> does_not_fit(const Case& item, const FreeMemory& memory, CheckMode check) {
   const CaseCost cost = cost_of(item);
   const double owners = 8.0 * static_cast<double>(cost.total_k + cost.total_q);
+  const double bytes = cost.bytes_of(memory.holes);
   const bool copies_all = writes_cache(item.params) || merged_states(item.params) > 0;
-  const double copies = check == CheckMode::kOff ? 0 : copies_all ? cost.device_bytes : cost.written;
-  const double on_device = cost.device_bytes + owners + kMemorySlack + static_cast<double>(memory.flush);
+  const double copies = check == CheckMode::kOff ? 0 : copies_all ? bytes : cost.written;
+  const double on_device = bytes + owners + kMemorySlack + static_cast<double>(memory.flush);
   const bool one_memory = memory.kind == DeviceKind::kCpu;
   auto why = lacks(on_device + (one_memory ? copies : 0), memory.of_device, memory.device);
   if (!why && !one_memory) why = lacks(copies + owners, memory.of_host, "host");

@@ -19,6 +19,7 @@ struct FreeMemory {
   int64_t of_device = 0;
   int64_t of_host = 0;  ///< the same memory as the device's where that is the cpu
   int64_t flush = 0;    ///< what a cold cache takes of the device's (DeviceInfo::flush_bytes)
+  bool holes = false;   ///< of tensors take none (SeenPart::holes)
 };
 
 FreeMemory free_memory_of(const Device& device);

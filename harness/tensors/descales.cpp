@@ -155,9 +155,9 @@ float out_scale_of(const Case& c) {
   const CaseParams& p = c.params;
   if (!p.e4m3_out) return 1.0f;
   const Tensor values = p.does().merges ? Tensor::kPartialO : p.v_is_k_view ? Tensor::kK : Tensor::kV;
-  const float largest = p.data == Profile::kHuge && values == Tensor::kK
-                            ? kHugeK
-                            : kLargestO * profile_scale(p.data, values, 0, 0);
+  const float largest = p.data == Profile::kHuge && values == Tensor::kK ? kHugeK
+                        : p.data == Profile::kCorners                    ? kCornersLargest
+                                                      : kLargestO * profile_scale(p.data, values, 0, 0);
   return largest / 448.0f * scale_step(static_cast<int64_t>(c.seed % 9));
 }
 

@@ -80,7 +80,7 @@ void plan_paged(const CaseParams& p, uint64_t seed, int32_t only_rank, WorkloadP
     for (const SeqLen& s : p.seqs) {
       // All sequences have room for the longest padding, so that they may change places.
       const int64_t blocks = (local_len(s, rank) + p.leftpad + bs - 1) / bs;
-      of_rank += blocks - shared;
+      of_rank += std::max<int64_t>(0, blocks - shared);
       longest = std::max(longest, blocks);
       if (rank >= first_rank && rank < end_rank) plan.seqused_k.push_back(local_len(s, rank));
     }

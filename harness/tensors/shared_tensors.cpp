@@ -56,9 +56,20 @@ void make_lse_plain(const CaseParams& p, HostOutputs& h) {
 
 }  // namespace
 
-void download_o_and_lse(const Workload& w, const OutputLayout& l, HostOutputs& h) {
-  h.out = w.download("out");
-  h.lse = w.download<float>("lse");
+void download_o_and_lse(const Workload& w, OutputLayout l, HostOutputs& h, const std::vector<int64_t>* rows) {
+  if (rows == nullptr) {
+    h.out = w.download("out");
+    h.lse = w.download<float>("lse");
+  } else {
+    const HostBytes out = w.download_cache("out"), lse = w.download_cache("lse");
+    h.out = rows_of(out.data(), 1, out.size(), l.rows, out.size() / l.rows, *rows);
+    const bool by_token = l.lse_stride_token > 0;
+    const int64_t pad = l.lse_stride_head - l.rows, all = lse.size() / int64_t{sizeof(float)};
+    h.lse = rows_of(reinterpret_cast<const float*>(lse.data()), by_token ? 1 : l.heads,
+                    by_token ? all : l.lse_stride_head, l.rows, by_token ? l.lse_stride_token : 1, *rows);
+    l.rows = std::ssize(*rows);
+    l.lse_stride_head = l.rows + pad;
+  }
   if (w.padded()) {
     const auto e = static_cast<int64_t>(dtype_size(w.item().params.type_of_out()));
     h.out = without_padding(std::move(h.out), {l.rows, l.out.token * e, l.heads, l.out.head * e, l.width * e},

@@ -34,7 +34,22 @@ struct OutputLayout {
     return elements * int64_t{sizeof(float)};
   }
 };
-/// Downloads O and LSE as verification reads them: dense, with natural logarithms (heads, rows).
-void download_o_and_lse(const Workload& w, const OutputLayout& layout, HostOutputs& h);
+/// Downloads O and LSE as verification reads them: dense, with natural logarithms (heads, rows). `rows`: only these;
+/// null: all.
+void download_o_and_lse(const Workload& w, OutputLayout layout, HostOutputs& h,
+                        const std::vector<int64_t>* rows = nullptr);
+/// Rows (outer, rows.size(), width) of `from`, whose outer parts are `stride` apart, and what follows the last of the
+/// `total` rows of each part.
+template <class T>
+std::vector<T> rows_of(const T* from, int64_t outer, int64_t stride, int64_t total, int64_t width,
+                       const std::vector<int64_t>& rows) {
+  std::vector<T> out;
+  for (int64_t o = 0; o < outer; ++o) {
+    const T* part = from + o * stride;
+    for (const int64_t r : rows) out.insert(out.end(), part + r * width, part + (r + 1) * width);
+    out.insert(out.end(), part + total * width, part + stride);
+  }
+  return out;
+}
 
 }  // namespace attnbench

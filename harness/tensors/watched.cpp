@@ -84,12 +84,12 @@ void Workload::poison_outputs() {
   }
 }
 
-void Workload::take_signs_off(const NamedTensor& t, void* host) const {
+void Workload::take_signs_off(const NamedTensor& t, void* host, std::span<const Hole> holes) const {
   if (t.rows.signs == SignsOf::kNothing || signs_.v.empty() || signs_ == plain_signs(item_.params)) return;
   SignedTensor on_host = signed_tensor(t);
   on_host.data = host;
   on_host.table = (t.rows.signs == SignsOf::kV ? signs_.v : signs_.qk).data();
-  change_signs_host(on_host);
+  for_each_part(on_host, holes, change_signs_host);
 }
 
 }  // namespace attnbench

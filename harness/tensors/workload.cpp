@@ -134,7 +134,7 @@ void Workload::add_tokens(const char* name, Tensor tensor, DType dtype, const st
                 row_bytes = strides.token * static_cast<int64_t>(dtype_size(dtype));
   add_rows(name, token_job(item_, tensor, dtype, rows, heads, dim, strides), owners, rows * row_bytes,
            token_rows(signs, dtype, heads, dim, heads / item_.params.num_heads_kv),
-           {.behind = tail * row_bytes, .row_bytes = row_bytes});
+           seen_of_cache(token_job(item_, tensor, dtype, rows, heads, dim, strides), owners, tail));
 }
 
 void Workload::fill(const FillJob& job, const std::vector<RowOwner>& owners, int64_t bytes) {
@@ -199,6 +199,40 @@ Rows Workload::cache_rows(bool is_v) const {
   return rows;
 }
 
+SeenPart Workload::seen_of_cache(const FillJob& job, const std::vector<RowOwner>& owners,
+                                 int64_t tail) const {
+  const auto size = static_cast<int64_t>(dtype_size(job.dtype));
+  const bool blocks = job.stride_block > 0;
+  const bool in_rows = !blocks || job.stride_block == job.block_size * job.stride_token;
+  SeenPart seen{.behind = tail * job.stride_token * size,
+                .row_bytes = in_rows ? job.stride_token * size : 0,
+                .block_bytes = job.stride_block * size,
+                .element_bytes = size};
+  if (!device_->has_holes()) return seen;
+  constexpr int64_t kLeastHole = 1 << 20, kTile = 256;  // a kernel may load a tile's other rows and drop them
+  const int64_t unit = blocks ? job.block_size : 1, near = blocks ? 0 : kTile;
+  const int64_t unit_bytes = (blocks ? job.stride_block : job.stride_token) * size;
+  const int64_t rows = job.num_rows - tail;
+  int64_t begin = 0;  // unit of the next hole
+  const auto end_hole = [&](int64_t end) {
+    const int64_t first = begin == 0 ? 0 : begin + near;
+    if ((end - first) * unit_bytes >= kLeastHole)
+      seen.holes.push_back({first * unit_bytes, end * unit_bytes});
+  };
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto is_used = [r](const std::vector<RowOwner>& of) {
+      const int32_t seq = of.empty() ? -1 : of[static_cast<std::size_t>(r)].seq;
+      return seq >= 0 && seq != kNoSequence;
+    };
+    if (!is_used(owners) && (&owners != &plan_.kv_owners || !is_used(plan_.appended))) continue;
+    end_hole(r / unit - near);
+    begin = r / unit + 1;
+    r = begin * unit - 1;  // the rest of its block is there, too
+  }
+  end_hole(rows / unit);
+  return seen;
+}
+
 void Workload::add_cache(const char* name, bool is_v, Role role) {
   kv_owners();
   const FillJob job = cache_job(is_v);
@@ -213,9 +247,7 @@ void Workload::add_cache(const char* name, bool is_v, Role role) {
     fill_rows(is_v);
     if (item_.params.one_row && !is_v) fill_rows(true);
   };
-  const bool in_rows = job.stride_block == 0 || job.stride_block == job.block_size * job.stride_token;
-  add(name, role, bytes, cache_rows(is_v), fill_all,
-      {.behind = kv_tail() * job.stride_token * size, .row_bytes = in_rows ? job.stride_token * size : 0});
+  add(name, role, bytes, cache_rows(is_v), fill_all, seen_of_cache(job, plan_.kv_owners, kv_tail()));
 }
 
 void Workload::restore(const NamedTensor& t) {
@@ -256,6 +288,19 @@ std::vector<T> Workload::download(std::string_view name) const {
   device_->download(host.data(), t->memory.data(), t->memory.bytes());
   take_signs_off(*t, host.data());
   return host;
+}
+HostBytes Workload::download_cache(std::string_view name) const {
+  const NamedTensor* t = find(name);
+  if (t == nullptr || t->memory.bytes() == 0) return {};
+  const void* const from = t->memory.data();
+  try {
+    HostBytes host(t->memory.bytes(), device_->holes_of(from), from, 0);
+    device_->download(host.data(), from, host.size());
+    take_signs_off(*t, host.data(), host.holes());
+    return host;
+  } catch (const std::bad_alloc&) {
+    throw TooLarge("not enough host memory for a copy of " + t->memory.name());
+  }
 }
 template std::vector<unsigned char> Workload::download(std::string_view) const;
 template std::vector<float> Workload::download(std::string_view) const;

@@ -12,6 +12,7 @@
 
 #include "harness/device/device.h"
 #include "harness/tensors/guarded_buffer.h"
+#include "harness/tensors/host_bytes.h"
 #include "harness/tensors/plan.h"
 #include "harness/tensors/sign_plan.h"
 #include "harness/tensors/strides.h"
@@ -32,7 +33,7 @@ struct HostOutputs {
   /// `out`; else empty.
   std::vector<double> extra_variance;
   /// The whole caches, if the launch appends; kv_move: the whole destination.
-  std::vector<unsigned char> k_cache, v_cache;
+  HostBytes k_cache, v_cache;
   /// kv_append: the whole caches of computed scales (ops/kv_append/tensors_scales.h); empty if none are computed.
   std::vector<float> k_scales, v_scales;
   /// Padded strides: which output was written between its rows, in words; empty if none was.
@@ -171,6 +172,8 @@ class Workload {
   /// A copy on the host, with the signs of a launch on plain inputs; empty without such a tensor. Throws TooLarge.
   template <class T = unsigned char>
   std::vector<T> download(std::string_view name) const;
+  /// The same of a cache, which may have holes.
+  HostBytes download_cache(std::string_view name) const;
 
   /// `seen`: the part that a launch may read; what follows it shows reads on devices that cannot hide it.
   void add(const char* name, Role role, int64_t bytes, const Rows& rows = {},
@@ -204,6 +207,9 @@ class Workload {
   void add_tokens(const char* name, Tensor tensor, DType dtype, const std::vector<RowOwner>& owners,
                   int32_t heads, int32_t dim, const TokenStrides& strides, SignsOf signs,
                   int64_t tail = kTailRows);
+  /// What a launch may read of a cache or of packed rows: blocks that hold a row of the case, and others between them if they are
+  /// small. A pool can so have more addresses than there is memory. `tail`: rows behind it.
+  SeenPart seen_of_cache(const FillJob& job, const std::vector<RowOwner>& owners, int64_t tail = 0) const;
   /// Adds the rows of K or V that plan().kv_owners names.
   void add_cache(const char* name, bool is_v, Role role);
   /// Rows of the caches behind those of the launch.
@@ -222,7 +228,7 @@ class Workload {
   Rows cache_rows(bool is_v) const;
   /// The tensor with its place in the table of signs, or of changed ones.
   SignedTensor signed_tensor(const NamedTensor& t, bool of_change = false) const;
-  void take_signs_off(const NamedTensor& t, void* host) const;
+  void take_signs_off(const NamedTensor& t, void* host, std::span<const Hole> holes = {}) const;
   /// Sets a state to what it is before a launch.
   void restore(const NamedTensor& t);
   void remember_inputs();

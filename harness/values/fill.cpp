@@ -1,5 +1,6 @@
 #include "harness/values/fill.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -59,9 +60,28 @@ const float* row_values(const FillJob& job, const RowOwner& owner, int32_t head,
   return values.data() + job.first_channel;
 }
 
+/// Rows in the order in which they lie.
+class InHoles {
+ public:
+  explicit InHoles(std::span<const Hole> holes) : holes_(holes) {}
+  bool operator()(const char* begin, const char* end) {
+    if (holes_.empty()) return false;
+    if (begin < holes_[last_].begin || end > holes_[last_].end) {
+      const auto next = std::ranges::upper_bound(holes_, begin, {}, &Hole::begin);
+      if (next == holes_.begin()) return false;
+      last_ = static_cast<std::size_t>(next - holes_.begin()) - 1;
+    }
+    return begin >= holes_[last_].begin && end <= holes_[last_].end;
+  }
+
+ private:
+  std::span<const Hole> holes_;
+  std::size_t last_ = 0;
+};
+
 }  // namespace
 
-void fill_host(const FillJob& job) {
+void fill_host(const FillJob& job, std::span<const Hole> holes) {
   if (job.num_rows <= 0 || job.num_heads <= 0 || job.head_dim <= 0) return;
   const int64_t size = static_cast<int64_t>(dtype_size(job.dtype));
   const int poison = job.dtype == DType::kInt8 ? 0x80 : 0xff;
@@ -70,9 +90,12 @@ void fill_host(const FillJob& job) {
 #pragma omp parallel if (elements > kWorthThreads)
   {
     std::vector<float> values(static_cast<std::size_t>(job.first_channel + job.head_dim));
+    InHoles in_holes(holes);
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < job.num_rows; ++r) {
       const RowOwner owner = job.owners[r];
+      const char* row = static_cast<const char*>(job.base) + fill_offset(job, r, 0) * size;
+      if (in_holes(row, row + ((job.num_heads - 1) * job.stride_head + job.head_dim) * size)) continue;
       for (int32_t h = 0; h < job.num_heads; ++h) {
         const int64_t at = fill_offset(job, r, h);
         if (owner.seq < 0) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "harness/values/values.h"
 #include "kernels/contract/dtype.h"
@@ -50,8 +51,24 @@ ATTNBENCH_HD inline int64_t fill_offset(const FillJob& job, int64_t r, int32_t h
 /// machine and a turn of the scheduler on a busy one, for each of a case's dozen buffers.
 inline constexpr int64_t kWorthThreads = 1 << 15;
 
-/// Fills host memory, with threads.
-void fill_host(const FillJob& job);
+/// Host memory that is left out.
+struct Hole {
+  const char *begin, *end;
+};
+
+/// Calls f(begin, bytes) for what lies between the holes.
+template <class F>
+void for_each_part(const void* p, int64_t bytes, std::span<const Hole> holes, const F& f) {
+  const char *at = static_cast<const char*>(p), *const end = at + bytes;
+  for (const Hole& hole : holes) {
+    if (at < hole.begin && at < end) f(at, (hole.begin < end ? hole.begin : end) - at);
+    if (at < hole.end) at = hole.end;
+  }
+  if (at < end) f(at, end - at);
+}
+
+/// Fills host memory, with threads. Rows in `holes`, which ascend, are not written.
+void fill_host(const FillJob& job, std::span<const Hole> holes = {});
 
 /// One term of a 64-bit digest of a byte range. The digest is the wrapping sum of digest_word(word, index)
 /// over 8-byte words, the last one padded with zeros. It does not depend on the order of the words, so host

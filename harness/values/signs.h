@@ -4,8 +4,10 @@
 // does the same on the GPU.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "harness/values/fill.h"
 #include "kernels/contract/dtype.h"
@@ -230,6 +232,23 @@ auto with_bits(DType dtype, Function&& f) {
     default:
       return f(uint32_t{});
   }
+}
+
+/// Calls f for the parts of a tensor on the host that lie between the holes: whole tokens, or blocks of them.
+template <class F>
+void for_each_part(const SignedTensor& t, std::span<const Hole> holes, const F& f) {
+  const int64_t unit = int64_t{t.dim} * t.head_rows * t.heads,
+                size = static_cast<int64_t>(dtype_size(t.dtype));
+  char* const data = static_cast<char*>(t.data);
+  int64_t done = 0;  // elements
+  for_each_part(data, t.elements * size, holes, [&](const char* at, int64_t bytes) {
+    const int64_t begin = std::max(done, (at - data) / size / unit * unit);
+    done = std::min(t.elements, ((at - data + bytes) / size + unit - 1) / unit * unit);
+    SignedTensor part = t;
+    part.data = data + begin * size;
+    part.elements = done - begin;
+    if (part.elements > 0) f(part);
+  });
 }
 
 /// Changes the signs that the table names.

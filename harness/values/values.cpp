@@ -87,6 +87,8 @@ void value_row(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32
     for (uint32_t c = 0; c < static_cast<uint32_t>(head_dim); ++c) {
       out[c] = is_huge_random(c) ? out[c] * random : fixed[c % kHugePeriod];
     }
+  } else if (is_largest_row(spec.profile, tensor, pos)) {
+    for (int c = 0; c < head_dim; ++c) out[c] = out[c] < 0.0f ? -kCornersLargest : kCornersLargest;
   } else if (by_channel) {
     for (int c = 0; c < head_dim; ++c)
       out[c] *= profile_scale(spec.profile, tensor, pos, static_cast<uint32_t>(c));

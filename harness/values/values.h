@@ -28,9 +28,11 @@ enum class Tensor : uint32_t {
 ///   large    q times 16, k times 8, v times 256: logits of some hundreds, outputs of some hundreds; dO as in
 ///            normal, so that gradients stay within fp16; qv times 1/2, so that qv.v is like q.k
 ///   huge     rows of logits near -1e5, near 1e5, of both signs and near 0: huge_value()
-enum class Profile : uint32_t { kNormal = 0, kPeaked = 1, kOutlier = 2, kLarge = 3, kHuge = 4 };
+///   corners  rows of k and v in turns: times 2^-16 (subnormal in fp16), 0, all +-448 (the largest number of e4m3, and
+///            with the factor of int8 of int8), times 64; q divided by 64
+enum class Profile : uint32_t { kNormal = 0, kPeaked = 1, kOutlier = 2, kLarge = 3, kHuge = 4, kCorners = 5 };
 
-inline constexpr const char* kProfileNames[] = {"normal", "peaked", "outlier", "large", "huge"};
+inline constexpr const char* kProfileNames[] = {"normal", "peaked", "outlier", "large", "huge", "corners"};
 constexpr const char* profile_name(Profile p) { return kProfileNames[static_cast<uint32_t>(p)]; }
 
 struct ValueSpec {
@@ -52,6 +54,12 @@ ATTNBENCH_HD inline bool is_query(Tensor tensor) { return tensor == Tensor::kQ |
 /// Largest magnitudes of profile huge: powers of two that bf16, fp16 and e4m3 hold exactly.
 inline constexpr float kHugeQ = 256.0f;
 inline constexpr float kHugeK = 64.0f;
+
+inline constexpr float kCornersLargest = 448.0f;
+/// Profile corners: whether a row of k or v holds the largest numbers.
+ATTNBENCH_HD inline bool is_largest_row(Profile profile, Tensor tensor, uint32_t pos) {
+  return profile == Profile::kCorners && tensor != Tensor::kQ && pos % 4u == 2u;
+}
 
 ATTNBENCH_HD inline bool is_value(Tensor tensor) {
   return tensor == Tensor::kV || tensor == Tensor::kNewV || tensor == Tensor::kPartialO ||
@@ -77,6 +85,9 @@ ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t
       return is_v ? 256.0f : is_q ? 16.0f : 8.0f;
     case Profile::kHuge:
       return is_q ? 4.0f : 1.0f;
+    case Profile::kCorners:
+      if (is_query(tensor)) return 1.0f / 64.0f;
+      return pos % 4u == 0u ? 1.0f / 65536.0f : pos % 4u == 1u ? 0.0f : pos % 4u == 2u ? 1.0f : 64.0f;
   }
   return 1.0f;
 }
@@ -110,13 +121,15 @@ ATTNBENCH_HD inline float huge_value(Tensor tensor, uint32_t seq, uint32_t pos, 
 ATTNBENCH_HD inline float value_of(Profile profile, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head,
                                    uint32_t channel, float bell) {
   const float x = bell * profile_scale(profile, tensor, pos, channel);
+  if (is_largest_row(profile, tensor, pos)) return x < 0.0f ? -kCornersLargest : kCornersLargest;
   const bool huge = profile == Profile::kHuge && !is_value(tensor);
   return huge ? huge_value(tensor, seq, pos, head, channel, x) : x;
 }
 
 /// Factor of a value before it is rounded to int8: the profile's largest values become 120. The factor and
-/// the product are exact.
+/// the product are exact. Profile corners: they become 127.
 ATTNBENCH_HD inline float int8_factor(Profile profile, Tensor tensor) {
+  if (profile == Profile::kCorners) return is_query(tensor) ? 40.0f * 64.0f : 127.0f / kCornersLargest;
   if (profile == Profile::kHuge && !is_value(tensor))
     return 120.0f / (tensor == Tensor::kQ ? kHugeQ : kHugeK);
   // Profile outlier enlarges position 13 of V and channel 5 of the other tensors.

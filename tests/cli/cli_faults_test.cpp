@@ -107,6 +107,37 @@ TEST(CliMaximum, SmokeSeesOneThatStartsTooHigh) {
   }
 }
 
+struct Wrap {
+  const char *kernel, *words, *filter;
+};
+constexpr Wrap kWraps[] = {
+    {"wraps_block", "of k, which is no row of the case: block [0-9]+ x stride 65536 wraps at 2\\^32",
+     "pool70000/bf16/h32-"},
+    {"wraps_block_id", "block [0-9]+ x stride 65536 wraps at 2\\^32 \\(or its id at 2\\^16\\)",
+     "pool70000/bf16/h32-"},
+    {"wraps_cache_row", "block [0-9]+ x stride [0-9]+ wraps at 2\\^32", "contiguous.*1050q0"},
+    {"wraps_token", "row [0-9]+ x stride 8192 wraps at 2\\^32", "gap140000"},
+    {"wraps_output", "wrote to .* of out, .*: row [0-9]+ x stride 8192 wraps at 2\\^32", "gapq"},
+    {"wraps_sequence", "indices of sequences are cut to 16 bits", "65600q1$"},
+    {"wraps_key", "indices of keys are cut to 16 bits", "packed.*q2s65600"},
+    {"wraps_head", "indices of heads are cut to 8 bits", "h1024-1024"},
+    {"wraps_packed_row", "the wrong rows are of pos 923 to 929 of seq 0", "h71-1"},
+    {"wraps_slot", "wrote to .* of k_cache, .* block [0-9]+ x stride 65536 wraps at 2\\^32",
+     "pool70000.*64q1s9"},
+    {"wraps_move", "of k_dst, .* block [0-9]+ x stride 65536 wraps at 2\\^32", "pool70000.*blocks/q0s40"},
+};
+TEST(CliWraps, SmokeSeesIndicesAndOffsetsOfTooFewBits) {
+  for (const Wrap& w : kWraps) {
+    SCOPED_TRACE(w.kernel);
+    const Scratch scratch;
+    const Outcome o =
+        run_faulty(scratch, {"run", source_path("configs/smoke.yaml"), "--device", "cpu", "--kernel",
+                             w.kernel, "--filter", w.filter, "--no-time", "--out", "out"});
+    EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+    EXPECT_THAT(o.out, ::testing::ContainsRegex(w.words));
+  }
+}
+
 TEST(CliFaultClues, StandUnderTheReasonAndInTheReports) {
   const Scratch scratch;
   const Outcome o =

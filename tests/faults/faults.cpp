@@ -20,6 +20,7 @@
 #include "kernels/examples/cpu/kernel.h"
 #include "tests/faults/broken.h"
 #include "tests/faults/slow.h"
+#include "tests/faults/wraps.h"
 
 namespace attnbench::faults {
 namespace {
@@ -279,6 +280,7 @@ std::vector<const Kernel*> table_with_faults() {
     for (const Kernel& k : broken_cuda_kernels()) kernels.push_back(k);
     for (const Kernel& k : unclean_cuda_kernels()) kernels.push_back(k);
 #endif
+    for (const Kernel& k : wrapping_kernels()) kernels.push_back(k);
     kernels.push_back(wrapped("drop_last_key", "fault: each sequence ends one key early", drop_last_key));
     kernels.push_back(
         wrapped("one_key_short", "fault: one key short of the longest, under a window", one_key_short));

@@ -79,9 +79,11 @@ const std::vector<Rule>& rules() {
       {{"page_layout", "kv"}, [](const P& p) { return shares(p) && p.kv != KvSource::kPaged; }},
       {{"page_layout", "shared_prefix", "block_size"},
        [](const P& p) { return shares(p) && p.shared_prefix % p.block_size != 0; }},
-      {{"page_layout", "shared_prefix", "batch"},
+      {{"op", "path", "page_layout", "shared_prefix", "batch"},
        [](const P& p) {
-         return shares(p) && any_seq(p, [](const P& x, const SeqLen& s) { return s.k < x.shared_prefix; });
+         const auto is_short = [](const P& x, const SeqLen& s) { return s.k < x.shared_prefix; };
+         const bool whole = std::ranges::any_of(p.seqs, [&](const SeqLen& s) { return !is_short(p, s); });
+         return shares(p) && (moves(p) || p.path != Path::kOneCall || !whole) && any_seq(p, is_short);
        }},
       {{"path", "probs"}, [](const P& p) { return p.path != Path::kOneCall && p.probs; }},
       {{"path", "dropout"}, [](const P& p) { return p.path != Path::kOneCall && p.dropout > 0; }},

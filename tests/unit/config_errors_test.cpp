@@ -200,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{SWEEP("head_dim: 99999999999999999999"), "3:15",
                 "got '99999999999999999999', expected an integer"},
         BadText{SWEEP("block_size: [16, 65537]"), "3:22", "expected an integer from 1 to 65536"},
-        BadText{SWEEP("gap_tokens: 1025"), "3:17", "from 0 to 1024"},
+        BadText{SWEEP("gap_tokens: 2m"), "3:17", "from 0 to 1048576"},
         BadText{SWEEP("padding_tokens: -1"), "3:21", "from 0 to 4096"},
         BadText{SWEEP("allow_short_kv: yes"), "3:21", "got 'yes', expected true or false"},
         BadText{SWEEP("allow_short_kv: 1"), "3:21", "expected true or false"},

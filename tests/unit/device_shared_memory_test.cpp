@@ -44,6 +44,37 @@ TEST(SharedMemory, BlocksAreApartAndAlignedAndComeBack) {
   EXPECT_EQ(m.allocate(1, "more"), nullptr);
 }
 
+TEST(SharedMemory, HolesTakeAddressesAloneAndWordsSayWhatWraps) {
+  constexpr int64_t kRow = 8192, kBlock = 16 * kRow, kBlocks = 70000, kUsed = 66000;
+  SharedMemory m(int64_t{1} << 36);
+  const SeenPart seen{.row_bytes = kRow,
+                      .block_bytes = kBlock,
+                      .element_bytes = 2,
+                      .holes = {{0, kUsed * kBlock}, {(kUsed + 1) * kBlock, kBlocks * kBlock}}};
+  char* k = static_cast<char*>(m.allocate(kBlocks * kBlock, "k", seen));
+  ASSERT_NE(k, nullptr);
+  k[kUsed * kBlock] = 1;
+  const auto changes = m.take_changes();
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].bytes, kBlock);
+  EXPECT_EQ(m.holes_of(k).size(), 2u);
+  EXPECT_TRUE(m.place_of(k + kUsed * kBlock + 5).inside);
+  const auto words = [&](int64_t at) { return m.place_of(k + at).words; };
+  EXPECT_EQ(
+      words((kUsed - 65536) * kBlock + kRow + 3),
+      "byte 3 of row 7425 of k, which is no row of the case: block 66000 x stride 65536 wraps at 2^32 (or its id at "
+      "2^16), and leads to block 464");
+  EXPECT_EQ(
+      words(kUsed * kBlock - (int64_t{1} << 32)),
+      "byte 0 of row 531712 of k, which is no row of the case: block 66000 x stride 131072 bytes wraps at 2^32, and "
+      "leads to block 33232");
+  EXPECT_EQ(
+      words(kUsed * kBlock - (int64_t{1} << 33) * 2),
+      "8529117184 bytes before the start of k: block 66000 x stride 65536 wraps at 2^32 (or its id at 2^16), and leads before it");
+  EXPECT_EQ(words(5 * kBlock), "byte 0 of row 80 of k, which is no row of the case");
+  EXPECT_TRUE(m.release(k));
+}
+
 TEST(SharedMemory, AnotherProcessReadsASealedOneAndCannotWrite) {
   SharedMemory m(kMegabyte);
   int* number = static_cast<int*>(m.allocate(sizeof(int), "number"));

@@ -12,8 +12,8 @@
 namespace attnbench {
 namespace {
 
-constexpr Profile kProfiles[] = {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
-                                 Profile::kHuge};
+constexpr Profile kProfiles[] = {Profile::kNormal, Profile::kPeaked, Profile::kOutlier,
+                                 Profile::kLarge,  Profile::kHuge,   Profile::kCorners};
 constexpr Tensor kTensors[] = {Tensor::kQ, Tensor::kQv, Tensor::kK, Tensor::kV, Tensor::kNewK, Tensor::kNewV};
 
 void expect_words(const Philox4& got, const std::vector<uint32_t>& expected) {
@@ -36,7 +36,7 @@ TEST(ValuesTest, RowEqualsQuadsForEveryHeadDim) {
       const ValueSpec spec{0xfedcba9876543210u, profile};
       // Positions around the special one of the outlier profile, 13 mod 64, and coordinates with their top
       // bits set.
-      for (const uint32_t pos : {0u, 13u, 77u, 0x7fffffffu}) {
+      for (const uint32_t pos : {0u, 2u, 13u, 77u, 0x7fffffffu}) {
         std::vector<float> expected(256);
         for (uint32_t quad = 0; quad < 64; ++quad) {
           values_of_quad(spec, tensor, 0x7ffffffeu, pos, 130, quad, expected.data() + 4 * quad);

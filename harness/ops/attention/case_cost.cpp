@@ -117,6 +117,10 @@ void set_cost(const CaseParams& p, DrawSeed seed, CaseCost& c) {
       static_cast<double>(mask_bytes(p)) + 4.0 * static_cast<double>(c.total_q) * p.num_heads_kv * p.topk;
   c.device_bytes += (c.written + q_row_bytes * rows_q) / std::max(1.0, rows_q) * p.num_heads_q *
                     p.gap_queries * static_cast<double>(p.seqs.size());
+  const double out_row = p.num_heads_q * element_bytes(p.type_of_out()) * dv;
+  const double least_there = 2 * (256 + (1 << 20) / out_row + 1);  // of a gap, see Workload::seen_of_cache
+  c.hole_bytes += std::max(0.0, p.gap_queries - least_there) * static_cast<double>(p.seqs.size()) *
+                  (out_row + p.num_heads_q * element_bytes(p.type_of_q()) * d);
   c.device_bytes += merged_states(p) * (element_bytes(p.dtype) * dv + 4) * rows_q;  // partial states
   if (p.append) {  // new rows are read and written once; t.visible already has those that a query sees
     const double new_row =

@@ -48,14 +48,32 @@ void add_new_rows(Workload& w, const AttentionParams& a) {
   w.add_cu_seqlens("cu_seqlens_new", w.plan().cu_seqlens_new);
 }
 
+/// The rows that O does not have, the LSE does not have, either.
+SeenPart seen_of_lse(const AttentionParams& a, const SeenPart& of_out) {
+  SeenPart seen;
+  const bool token_major = a.lse_stride_token > 0;
+  const int64_t width = (token_major ? a.lse_stride_token : 1) * int64_t{sizeof(float)};
+  for (int64_t h = 0; h < (token_major ? 1 : a.num_heads_q); ++h) {
+    const int64_t head = h * a.lse_stride_head * int64_t{sizeof(float)};
+    for (const ByteRange& hole : of_out.holes)
+      seen.holes.push_back(
+          {head + hole.begin / of_out.row_bytes * width, head + hole.end / of_out.row_bytes * width});
+  }
+  return seen;
+}
+
 void add_outputs(Workload& w, const AttentionParams& a) {
   const CaseParams& p = w.item().params;
   const int64_t row_bytes = a.out_stride_token * size_of(p.type_of_out());
+  const SeenPart seen =
+      w.seen_of_cache(token_job(w.item(), Tensor::kQ, p.type_of_out(), a.total_q, p.num_heads_q, p.dim_v(),
+                                {a.out_stride_token, a.out_stride_head}),
+                      w.plan().q_owners);
   w.add("out", Role::kOutput, a.total_q * row_bytes,
         token_rows(SignsOf::kV, p.type_of_out(), p.num_heads_q, p.dim_v(), p.num_heads_q / p.num_heads_kv),
-        nullptr, {.row_bytes = row_bytes});
+        nullptr, seen);
   if (p.e4m3_out) w.add_input("out_scale", std::vector<float>{out_scale_of(w.item())});
-  w.add("lse", Role::kOutput, layout_of(a).lse_bytes());
+  w.add("lse", Role::kOutput, layout_of(a).lse_bytes(), {}, nullptr, seen_of_lse(a, seen));
   if (p.probs)
     w.add("probs", Role::kOutput, p.num_heads_q * a.total_q * a.probs_stride_token * int64_t{sizeof(float)});
 }

@@ -46,13 +46,30 @@ int64_t keep_used(std::vector<T>& values, const std::vector<bool>& used, std::si
   return written;
 }
 
+/// The rows of O that lie in no hole.
+std::vector<int64_t> rows_there(const Workload& w, const AttentionParams& a) {
+  std::vector<int64_t> rows;
+  const char* out = w.data<char>("out");
+  const int64_t bytes = a.out_stride_token * static_cast<int64_t>(dtype_size(a.dtype_out));
+  const std::vector<Hole> holes = w.device().holes_of(out);
+  auto hole = holes.begin();
+  for (int64_t r = 0; r < a.total_q; ++r) {
+    const char* const row = out + r * bytes;
+    while (hole != holes.end() && hole->end <= row) ++hole;
+    if (hole == holes.end() || hole->begin >= row + bytes) rows.push_back(r);
+  }
+  return rows;
+}
+
 /// Drops the rows that belong to no query. Leading ones may hold anything. Those of gaps must not be written.
-void drop_unused_rows(const Workload& w, HostOutputs& h) {
+void drop_unused_rows(const Workload& w, const std::vector<int64_t>& there, HostOutputs& h) {
   const WorkloadPlan& plan = w.plan();
   const int64_t total = plan.total_q;
   const auto lead = static_cast<std::size_t>(plan.cu_seqlens_q.front());
   if (total == 0 || (lead == 0 && plan.seqused_q.empty())) return;
-  const std::vector<bool> used = used_rows(plan, total);
+  const std::vector<bool> all_used = used_rows(plan, total);
+  std::vector<bool> used;
+  for (const int64_t row : there) used.push_back(all_used[static_cast<std::size_t>(row)]);
   const std::size_t out_row = h.out.size() / used.size();
   const std::size_t probs_row = h.lse.empty() ? 0 : h.probs.size() / h.lse.size();
   const unsigned sign =
@@ -63,9 +80,10 @@ void drop_unused_rows(const Workload& w, HostOutputs& h) {
       {"a probability", keep_used(h.probs, used, probs_row, lead)}};
   for (const auto& [name, row] : written) {
     if (row < 0 || !h.unused_written.empty()) continue;
-    const auto behind = std::ranges::upper_bound(plan.cu_seqlens_q, row);
+    const int64_t of_all = there[static_cast<std::size_t>(row)];
+    const auto behind = std::ranges::upper_bound(plan.cu_seqlens_q, of_all);
     h.unused_written = fmt::format("{} of row {} was written, which lies behind the queries of seq {}", name,
-                                   row, behind - plan.cu_seqlens_q.begin() - 1);
+                                   of_all, behind - plan.cu_seqlens_q.begin() - 1);
   }
 }
 
@@ -73,13 +91,13 @@ void drop_unused_rows(const Workload& w, HostOutputs& h) {
 void take_new_rows(const Workload& w, HostOutputs& h) {
   for (const bool is_v : {false, true}) {
     const FillJob job = w.cache_job(is_v);
-    const std::vector<unsigned char>& cache = is_v ? h.v_cache : h.k_cache;
+    const HostBytes& cache = is_v ? h.v_cache : h.k_cache;
     std::vector<unsigned char>& rows = is_v ? h.new_v : h.new_k;
     const auto element = static_cast<int64_t>(dtype_size(job.dtype));
     for (const int64_t slot : w.plan().slot_mapping) {
       if (slot < 0) continue;
       for (int32_t head = 0; head < job.num_heads; ++head) {
-        const auto at = cache.begin() + fill_offset(job, slot, head) * element;
+        const auto* at = cache.begin() + fill_offset(job, slot, head) * element;
         rows.insert(rows.end(), at, at + job.head_dim * element);
       }
     }
@@ -98,19 +116,24 @@ HostOutputs download(const Workload& w) {
   const CaseParams& p = w.item().params;
   const AttentionParams a = w.params().attention;
   if (p.append) {
-    h.k_cache = w.download("k_cache");
-    h.v_cache = w.download("v_cache");
+    h.k_cache = w.download_cache("k_cache");
+    h.v_cache = w.download_cache("v_cache");
     take_new_rows(w, h);
   }
-  download_o_and_lse(w, layout_of(a), h);
+  const std::vector<int64_t> there = rows_there(w, a);
+  const bool all = std::ssize(there) == a.total_q;
+  download_o_and_lse(w, layout_of(a), h, all ? nullptr : &there);
   h.probs = w.download<float>("probs");
+  if (!all && p.probs)
+    h.probs =
+        rows_of(h.probs.data(), a.num_heads_q, a.probs_stride_head, a.total_q, a.probs_stride_token, there);
   if (w.padded() && p.probs) {
-    h.probs = without_padding(
-        std::move(h.probs),
-        {a.num_heads_q, a.probs_stride_head, a.total_q, a.probs_stride_token, int64_t{a.max_seqlen_k}},
-        "probs", h.stray);
+    h.probs = without_padding(std::move(h.probs),
+                              {a.num_heads_q, std::ssize(there) * a.probs_stride_token, std::ssize(there),
+                               a.probs_stride_token, int64_t{a.max_seqlen_k}},
+                              "probs", h.stray);
   }
-  drop_unused_rows(w, h);
+  drop_unused_rows(w, there, h);
   return h;
 }
 

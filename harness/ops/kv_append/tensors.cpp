@@ -191,8 +191,8 @@ void point(const Workload& w, OpParams& op) {
 
 HostOutputs download(const Workload& w) {
   HostOutputs h;
-  h.k_cache = w.download("k_cache");
-  h.v_cache = w.download("v_cache");
+  h.k_cache = w.download_cache("k_cache");
+  h.v_cache = w.download_cache("v_cache");
   h.k_scales = w.download<float>("k_scales");
   h.v_scales = w.download<float>("v_scales");
   h.out = w.download("query_out");

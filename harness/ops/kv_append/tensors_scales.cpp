@@ -20,6 +20,7 @@ float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel) {
   is_v = is_v && !p.one_row;  // one scale for the row
   const int64_t a = is_v ? 5 : 3;
   const auto largest = [&](Tensor tensor) {
+    if (p.data == Profile::kCorners) return kCornersLargest;
     return p.data == Profile::kHuge && tensor == Tensor::kNewK
                ? kHugeK
                : kLargestBell * profile_scale(p.data, tensor, 0, 0);

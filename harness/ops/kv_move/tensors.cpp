@@ -180,7 +180,8 @@ void add(Workload& w) {
     Rows rows = token_rows(is_v ? SignsOf::kV : SignsOf::kQk, job.dtype, p.num_heads_kv, p.dim_of_kv(is_v));
     if (p.kv_layout == KvLayout::kHnd) rows.at.head_rows = p.block_size;
     w.add_rows(is_v ? "v_src" : "k_src", job, plan.source_owners,
-               s.elements(job.num_rows) * static_cast<int64_t>(dtype_size(job.dtype)), rows);
+               s.elements(job.num_rows) * static_cast<int64_t>(dtype_size(job.dtype)), rows,
+               w.seen_of_cache(job, plan.source_owners));
   }
   if (!p.gathers()) {
     return w.add_input("block_pairs", plan.block_pairs, {plan.stale_pair.begin(), plan.stale_pair.end()});
@@ -216,8 +217,8 @@ void point(const Workload& w, OpParams& op) {
 
 HostOutputs download(const Workload& w) {
   HostOutputs h;
-  h.k_cache = w.download("k_dst");
-  h.v_cache = w.download("v_dst");
+  h.k_cache = w.download_cache("k_dst");
+  h.v_cache = w.download_cache("v_dst");
   return h;
 }
 
