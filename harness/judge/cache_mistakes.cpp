@@ -46,12 +46,18 @@ CacheFindings find_in_cache(int64_t rows, int32_t heads, const CacheJudge& judge
   CacheFindings found{.rows = rows * heads};
   for (int64_t r = 0; r < rows; ++r) {
     for (int32_t h = 0; h < heads; ++h) {
-      if (!judge.wrong({r, h})) continue;
-      if (found.wrong++ < static_cast<int64_t>(kRowsTried)) found.tried.push_back({r, h});
+      if (judge.wrong({r, h})) found.tried.push_back({r, h});
     }
   }
+  found.wrong = std::ssize(found.tried);
+  if (const std::size_t wrong = found.tried.size(); wrong > kRowsTried) {
+    for (std::size_t i = 0; i < kRowsTried; ++i) found.tried[i] = found.tried[i * wrong / kRowsTried];
+    found.tried.resize(kRowsTried);
+  }
+  // Rows that are written elsewhere are missing where they belong.
+  const bool missing = std::ranges::any_of(found.tried, judge.written);
   for (const CacheMistake& m : kMistakes) {
-    if (!found.tried.empty() &&
+    if (!found.tried.empty() && (missing || (m.slots == 0 && m.blocks == 0)) &&
         std::ranges::all_of(found.tried, [&](const CacheRow& row) { return judge.gives(m, row); }))
       found.mistakes.push_back(&m);
   }

@@ -41,7 +41,7 @@ struct CacheMistake {
 /// What is wrong in K or V.
 struct CacheFindings {
   int64_t rows = 0, wrong = 0;
-  std::vector<CacheRow> tried;                ///< wrong rows, at most 64
+  std::vector<CacheRow> tried;                ///< wrong rows, at most 64, spread evenly
   std::vector<const CacheMistake*> mistakes;  ///< each gives all of them
   std::string other;                          ///< else a clue about one of them; may be empty
 };
@@ -49,6 +49,7 @@ struct CacheFindings {
 /// What a judge can say of a row.
 struct CacheJudge {
   std::function<bool(const CacheRow&)> wrong;
+  std::function<bool(const CacheRow&)> written;  ///< by a right kernel
   /// Whether the row is what a kernel with this mistake leaves there.
   std::function<bool(const CacheMistake&, const CacheRow&)> gives;
   /// A clue about one row that no mistake gives; may be empty.

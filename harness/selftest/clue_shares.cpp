@@ -79,6 +79,7 @@ constexpr std::pair<std::string_view, std::string_view> kWords[] = {
     {"lists of keys/list_of_kv_head_0", "the lists of KV head 0 are taken for all"},
     {"lists of keys/topk_length_ignored", kRead},
     {"lists of keys/topk_length_0_means_all", kRead},
+    {"keys that turn when read/cached_keys_not_turned", "keys of the cache are not turned"},
     {"append/appended_to_batch_row_0", kPlaces},
     {"append/slots_of_a_block_follow_each_other", kPlaces},
     {"append/position_off_by_one", "written to slot s + 1"},
@@ -191,7 +192,7 @@ void count(const Record& r, const std::vector<std::string>& words, ClueShare& sh
   }
   share.named += named;
   share.misnamed += !named && wrong;
-  if (!named && share.seen.size() < kKept)
+  if (!named && (wrong || share.seen.size() < kKept))
     share.seen.push_back(fmt::format("{}", fmt::join(r.check->clues, " | ")));
 }
 

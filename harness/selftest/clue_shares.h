@@ -15,7 +15,8 @@ struct ClueShare {
   std::string fault, kernel;  ///< fault: "mask/causal_top_left"
   int64_t cases = 0;
   int64_t named = 0, misnamed = 0;  ///< cases with a right clue; with a wrong one and no right one
-  std::vector<std::string> seen;    ///< the clues of the first cases that are not named
+  std::vector<std::string>
+      seen;  ///< the clues of cases that are misnamed, and of the first that are not named
 };
 
 /// All faults of attention that some case shows. Takes kernels, seeds, chosen, progress and stop of the options.

@@ -444,58 +444,6 @@ TEST(Clues, HeadsThatAreOneRowEachAreNoTrait) {
   EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("are of head"))));
 }
 
-TEST(Clues, LseOfBaseTwo) {
-  const Case c = case_of(true);
-  HostOutputs h = right_outputs(c);
-  for (float& lse : h.lse) lse *= std::numbers::log2e_v<float>;
-  EXPECT_THAT(clues(c, h),
-              ElementsAre("64 of 64 rows looked at are wrong, in the LSE alone; their O is right",
-                          "looks like: the LSE is of base 2, where base e is required"));
-  Case base2 = c;
-  base2.params.lse_base2 = true;
-  for (float& lse : h.lse) lse *= std::numbers::ln2_v<float> * std::numbers::ln2_v<float>;
-  EXPECT_THAT(clues(base2, h),
-              Contains(std::string("looks like: the LSE is of base e, where base 2 is required")));
-}
-
-TEST(Clues, DropoutThatIsNotRescaled) {
-  Case c = case_of(true);
-  c.params.dropout = 0.3;
-  HostOutputs h = right_outputs(c);
-  for (int64_t i = 0; i < std::ssize(h.out) / 2; ++i)
-    store_float(c.params.dtype, h.out.data(), i, 0.7f * load_float(c.params.dtype, h.out.data(), i));
-  EXPECT_THAT(clues(c, h), Contains(HasSubstr("not divided by 1 - dropout")));
-}
-
-TEST(Clues, ARightLseSaysThatScoresAreRight) {
-  const auto backwards = [](int j, int, SeqLen s) {
-    const int tile = j / 8 * 8;
-    return tile + (std::min(tile + 8, s.k) - 1 - j);
-  };
-  EXPECT_THAT(
-      clues(case_of(true), computed_by({.v_token = backwards}, case_of(true))).at(0),
-      HasSubstr(
-          "their LSE is right, so the scores and their sums are right: perhaps P meets other values of V"));
-}
-
-TEST(Clues, LseInTheOtherOrder) {
-  const Case c = case_of(true);
-  const HostOutputs right = right_outputs(c);
-  HostOutputs h = right;
-  const std::size_t heads = 4, tokens = right.lse.size() / heads;
-  for (std::size_t i = 0; i < right.lse.size(); ++i) h.lse[i % tokens * heads + i / tokens] = right.lse[i];
-  EXPECT_THAT(clues(c, h), Contains(StartsWith("looks like: the LSE is written as (total_q, Hq), where")));
-  Case token_major = c;
-  token_major.params.out_lse_token_major = true;
-  HostOutputs other = right;
-  for (std::size_t i = 0; i < right.lse.size(); ++i) other.lse[i % heads * tokens + i / heads] = right.lse[i];
-  EXPECT_THAT(clues(token_major, other),
-              Contains(std::string(
-                  "looks like: the LSE is written as (Hq, total_q), where (total_q, Hq) is required")));
-  h.lse[1] += 1;  // one value that is wrong in any order
-  EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("(total_q, Hq)"))));
-}
-
 TEST(Clues, RowsThatChangedPlaces) {
   const Case c = case_of(true);
   const auto swapped = [](reference::RowId id) { return reference::RowId{id.seq, id.pos, id.head ^ 2}; };

@@ -67,6 +67,7 @@ class CacheCheck {
     if (!laid_) return {};
     return find_in_cache(job_.num_rows, job_.num_heads,
                          {[this](const CacheRow& row) { return is_wrong(row); },
+                          [this](const CacheRow& row) { return new_row(row.row).seq >= 0; },
                           [this](const CacheMistake& m, const CacheRow& row) { return gives(m, row); },
                           [this](const CacheRow& row) { return other_clue(row); }});
   }

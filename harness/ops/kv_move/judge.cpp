@@ -44,6 +44,7 @@ class MoveCheck {
   CacheFindings findings() const {
     return find_in_cache(job_.num_rows, job_.num_heads,
                          {[this](const CacheRow& row) { return !has(row, expected_.data() + byte(row)); },
+                          [this](const CacheRow& row) { return moved_to(row.row).seq >= 0; },
                           [this](const CacheMistake& m, const CacheRow& row) { return gives(m, row); },
                           [this](const CacheRow& row) { return other_clue(row); }});
   }
