@@ -179,6 +179,8 @@ std::unique_ptr<Device> open_device(std::string_view name, int num_threads = 0, 
 
 /// N of "cuda:N", 0 of "cuda", -1 of "cpu". Throws DeviceError.
 int gpu_of(std::string_view name);
+/// Throws DeviceError if there is no such device, without opening one.
+void expect_device(std::string_view name);
 
 /// Implemented by harness/device/cuda, or by harness/device/no_cuda/no_cuda.cpp in a build without CUDA.
 DeviceProbe probe_cuda();

@@ -31,16 +31,21 @@ int gpu_of(std::string_view name) {
   return ordinal;
 }
 
-std::unique_ptr<Device> open_device(std::string_view name, int num_threads, GpuHost* host) {
+void expect_device(std::string_view name) {
   const int ordinal = gpu_of(name);
-  if (ordinal < 0) return open_cpu(num_threads, host);
+  if (ordinal < 0) return;
   const DeviceProbe probe = probe_cuda();
   if (probe.cuda_devices == 0) throw DeviceError(fmt::format("{}: {}", name, probe.cuda_reason), false);
   if (ordinal >= probe.cuda_devices) {
     throw DeviceError(fmt::format("{}: cuda:0 to cuda:{} can be opened here", name, probe.cuda_devices - 1),
                       false);
   }
-  return open_cuda(ordinal, host);
+}
+
+std::unique_ptr<Device> open_device(std::string_view name, int num_threads, GpuHost* host) {
+  expect_device(name);
+  const int ordinal = gpu_of(name);
+  return ordinal < 0 ? open_cpu(num_threads, host) : open_cuda(ordinal, host);
 }
 
 }  // namespace attnbench

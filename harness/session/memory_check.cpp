@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
 #include "harness/device/memory_limit.h"
@@ -13,6 +15,8 @@ namespace {
 
 /// Device memory beyond the tensors: metadata, guards, row owners.
 constexpr double kMemorySlack = 64.0 * (1 << 20);
+/// A case that copies more unused bytes to the host is left to devices that have no memory for them.
+constexpr double kMostUnused = 4e9;
 
 std::optional<SkipReason> lacks(double needed, int64_t available, const std::string& memory) {
   if (needed <= static_cast<double>(available)) return std::nullopt;
@@ -31,9 +35,15 @@ std::optional<SkipReason> does_not_fit(const Case& item, const FreeMemory& memor
   const CaseCost cost = cost_of(item);
   const double owners = 8.0 * static_cast<double>(cost.total_k + cost.total_q);
   const double bytes = cost.bytes_of(memory.holes);
-  const bool copies_all = writes_cache(item.params) || merged_states(item.params) > 0;
+  const CaseParams& p = item.params;
+  const bool copies_all = writes_cache(p) || merged_states(p) > 0 || p.gap_queries > 0;
   const double copies = check == CheckMode::kOff ? 0 : copies_all ? bytes : cost.written;
   const double on_device = bytes + owners + kMemorySlack + static_cast<double>(memory.flush);
+  if (!memory.holes && std::min(copies, cost.hole_bytes) > kMostUnused) {
+    return SkipReason{
+        fmt::format("{} of its memory are unused and would be copied; the cpu device has no memory for them",
+                    gigabytes(cost.hole_bytes))};
+  }
   const bool one_memory = memory.kind == DeviceKind::kCpu;
   auto why = lacks(on_device + (one_memory ? copies : 0), memory.of_device, memory.device);
   if (!why && !one_memory) why = lacks(copies + owners, memory.of_host, "host");

@@ -93,6 +93,7 @@ class Server {
     try {
       const auto threads = m.at("threads").get<int>();
       const auto name = m.at("device").get<std::string>();
+      expect_device(name);
       if (!command_.empty()) {
         runner_ = std::make_unique<Runner>(command_, memory_limit().bytes, threads, gpu_of(name));
         options_.table = runner_->kernels();

@@ -56,8 +56,12 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"{page_layout: shared_prefix, shared_prefix: 32, batch: q1s64}", "only paged KV has"},
         Refusal{"{kv: paged, page_layout: shared_prefix, batch: q1s64}", "whole pages"},
         Refusal{"{kv: paged, page_layout: shared_prefix, shared_prefix: 33, batch: q1s64}", "whole pages"},
-        Refusal{"{kv: paged, page_layout: shared_prefix, shared_prefix: 64, batch: q1s64_q1s63}",
-                "sequence 1 has 63"},
+        Refusal{"{kv: paged, page_layout: shared_prefix, shared_prefix: 64, batch: q1s62_q1s63}",
+                "sequence 0 has 62"},
+        Refusal{
+            "{kv: paged, page_layout: shared_prefix, shared_prefix: 64, path: cascade, mask: none, batch: "
+            "q1s64_q1s63}",
+            "sequence 1 has 63"},
         Refusal{"{op: kv_append, page_layout: shared_prefix, shared_prefix: 32, batch: q1s64}",
                 "must not be"},
         Refusal{"{kv: paged, path: cascade, batch: q1s64}", "page_layout: shared_prefix"},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/launch/launcher.h"
+#include "harness/session/memory_check.h"
 #include "harness/session/session.h"
 
 namespace attnbench {
@@ -31,6 +32,22 @@ TEST(GpuFarOffsets, EveryKernelFindsPagesPast2To31Elements) {
     ASSERT_FALSE(lost);
   }
   if (ran == 0) GTEST_SKIP() << why;
+}
+
+// What no launch touches is not copied to the host: caches that a launch writes, and O between its rows.
+TEST(FarOffsets, WhatWouldBeCopiedForNothingIsLeftToTheCpu) {
+  const FreeMemory gpu{DeviceKind::kCuda, "cuda:0", int64_t{1} << 40, int64_t{1} << 40, 0, false};
+  FreeMemory cpu = gpu;
+  cpu.holes = true;
+  for (const auto& [text, fits] : std::vector<std::pair<std::string, bool>>{
+           {"{kv: paged, heads: 32, head_dim: 128, pool_blocks: 70000, batch: q1s300}", true},
+           {"{op: kv_append, kv: paged, heads: 32, head_dim: 128, pool_blocks: 70000, batch: q1s9}", false},
+           {"{op: kv_move, kv: paged, heads: 32, head_dim: 128, pool_blocks: 70000, batch: q0s40}", false},
+           {"{heads: 64/8, head_dim: 128, gap_queries: 530000, batch: q3s70_q9}", false}}) {
+    const Case c = expand(parse_inline_case(text)).cases.at(0);
+    EXPECT_EQ(!does_not_fit(c, gpu, CheckMode::kFull), fits) << text;
+    EXPECT_FALSE(does_not_fit(c, cpu, CheckMode::kFull)) << text;
+  }
 }
 
 }  // namespace

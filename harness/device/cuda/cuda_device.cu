@@ -10,13 +10,12 @@
 #include <map>
 #include <optional>
 
-#include "harness/device/cuda/cublas_rate.h"
+#include "harness/device/cuda/cuda_ceilings.cuh"
 #include "harness/device/cuda/cuda_check.h"
 #include "harness/device/cuda/cuda_probe.h"
 #include "harness/device/cuda/fill.h"
 #include "harness/device/cuda/gpu_pages.cuh"
 #include "harness/device/cuda/launch_timer.h"
-#include "harness/device/cuda/mma_rate.h"
 #include "harness/device/cuda/rank_stream.h"
 #include "harness/device/cuda/signs.h"
 #include "harness/device/cupti.h"
@@ -25,10 +24,6 @@
 
 namespace attnbench {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
-
-__global__ void tiny_kernel() {}
 
 #if ATTNBENCH_HAVE_NVTX
 /// A separate domain, so that filters match no ranges of other programs. It lives as long as the program.
@@ -54,22 +49,6 @@ void* current_context() {
   return get(&context) == 0 ? context : nullptr;
 }
 
-/// The median of `count` timings of `launch`, in microseconds.
-double median_us(LaunchTimer& timer, const std::function<void()>& launch, CacheMode cache, int count) {
-  std::vector<double> us(static_cast<std::size_t>(count));
-  timer.time(launch, cache);  // loads the code
-  for (double& u : us) u = timer.time(launch, cache).us;
-  std::nth_element(us.begin(), us.begin() + count / 2, us.end());
-  return us[static_cast<std::size_t>(count / 2)];
-}
-
-double least_us(LaunchTimer& timer, const std::function<void()>& launch, CacheMode cache, int count) {
-  timer.time(launch, cache);
-  double best = 1e30;
-  for (int i = 0; i < count; ++i) best = std::min(best, timer.time(launch, cache).us);
-  return best;
-}
-
 /// Bytes of released memory that are kept for later tensors.
 constexpr int64_t kMostSpare = int64_t{2} << 30;
 
@@ -89,6 +68,7 @@ class CudaDevice final : public Device {
     cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     cuda_check(cudaMalloc(&digest_, sizeof *digest_), "cudaMalloc");
     timer_.emplace(stream_, info_);
+    ceilings_.emplace(*this, *timer_, stream_, reinterpret_cast<unsigned*>(digest_));
     char bus_id[32] = "";
     cuda_check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, ordinal_), "cudaDeviceGetPCIBusId");
     nvml_ = Nvml::open(bus_id, no_nvml_);
@@ -304,19 +284,10 @@ class CudaDevice final : public Device {
   }
 
   const Ceilings& ceilings(const std::vector<DType>& dtypes) override {
-    if (adopted_) return ceilings_;
     use();
-    if (!memory_measured_) measure_memory();
-    measure_matmul(dtypes);
-    ceilings_.note = memory_note_ + "; " + matmul_note_;
-    if (nvml_ == nullptr) ceilings_.note += "; no clocks: " + no_nvml_;
-    return ceilings_;
+    return ceilings_->of(dtypes, nvml_ == nullptr ? "; no clocks: " + no_nvml_ : "");
   }
-
-  void adopt_ceilings(const Ceilings& measured) override {
-    ceilings_ = measured;
-    adopted_ = true;
-  }
+  void adopt_ceilings(const Ceilings& measured) override { ceilings_->adopt(measured); }
 
   RankTeam* rank_team(int32_t ranks, std::string& why_not) override {
     if (const auto known = teams_.find(ranks); known != teams_.end()) return &known->second;
@@ -389,100 +360,6 @@ class CudaDevice final : public Device {
     wait(what);
   }
 
-  void measure_memory() {
-    ceilings_.floor_us = median_us(
-        *timer_, [this] { tiny_kernel<<<1, 1, 0, stream_>>>(); }, CacheMode::kHot, 21);
-    int64_t bytes = std::min(2048 * kMiB, free_memory() / 4) / 32 * 32;
-    try {
-      const auto buffer = std::shared_ptr<void>(allocate(bytes), [this](void* p) { release(p); });
-      auto* data = static_cast<char*>(buffer.get());
-      set_bytes(data, 0x5a, bytes);
-      const double gigabytes = static_cast<double>(bytes) * 1e-9;
-      // The best of ten: a ceiling is what no kernel exceeds.
-      const double read_us = least_us(
-          *timer_,
-          [&] {
-            read_cuda(data, bytes, reinterpret_cast<unsigned*>(digest_), info_.multiprocessors, stream_);
-          },
-          CacheMode::kColdData, 10);
-      ceilings_.read_gbs = gigabytes / read_us * 1e6;
-      const double copy_us = least_us(
-          *timer_,
-          [&] {
-            cuda_check(cudaMemcpyAsync(data + bytes / 2, data, static_cast<std::size_t>(bytes / 2),
-                                       cudaMemcpyDeviceToDevice, stream_),
-                       "cudaMemcpyAsync");
-          },
-          CacheMode::kColdData, 10);
-      ceilings_.copy_gbs = gigabytes / copy_us * 1e6;
-      // Reads a quarter of the cache many times in one launch. The first pass fetches it.
-      const int64_t part = std::min(info_.cache_bytes / 4, bytes) / 16 * 16;
-      constexpr int kPasses = 64;
-      if (part >= kMiB) {
-        const double cache_us = least_us(
-            *timer_,
-            [&] {
-              reread_cuda(data, part, kPasses, reinterpret_cast<unsigned*>(digest_), info_.multiprocessors,
-                          stream_);
-            },
-            CacheMode::kHot, 10);
-        ceilings_.cache_gbs = static_cast<double>(part) * kPasses * 1e-9 / cache_us * 1e6;
-      }
-      memory_note_ =
-          "read and copy over " + std::to_string(bytes / kMiB) + " MiB, best of 10 single launches";
-    } catch (const OutOfMemory&) {
-      memory_note_ = "read and copy not measured: out of memory";
-    }
-    memory_measured_ = true;
-  }
-
-  void measure_matmul(const std::vector<DType>& dtypes) {
-    std::vector<DType> missing;
-    for (const DType t : dtypes) {
-      const bool measurable = t == DType::kBf16 || t == DType::kFp16 || t == DType::kFp32 ||
-                              t == DType::kInt8 || (t == DType::kE4m3 && info_.compute_capability >= 89);
-      const bool known = std::find(matmul_tried_.begin(), matmul_tried_.end(), t) != matmul_tried_.end();
-      if (measurable && !known) {
-        missing.push_back(t);
-        matmul_tried_.push_back(t);
-      }
-    }
-    if (missing.empty()) return;
-    std::string why_not;
-    const std::unique_ptr<Cublas> cublas = Cublas::load(stream_, why_not);
-    matmul_note_ = cublas != nullptr
-                       ? "matrix product: cuBLAS, best algorithm and single launch of 4096^3 and 8192^3 "
-                         "(fp32: 4096^3, no tensor cores)"
-                       : "matrix product: own loop of mma.sync (fp32: FMA), because " + why_not;
-    if (cublas == nullptr && info_.compute_capability >= 90) {
-      matmul_note_ += "; what warp groups reach on this GPU is more";
-    }
-    for (const DType t : missing) {
-      if (cublas == nullptr && dtype_size(t) == 1)
-        continue;  // %SOL then counts such products by the 16-bit rate
-      try {
-        double best = 0;
-        if (cublas == nullptr) {
-          const double flop = mma_flop(info_.multiprocessors, t);
-          best = flop * 1e-6 /
-                 least_us(
-                     *timer_,
-                     [&] { mma_cuda(t, reinterpret_cast<float*>(digest_), info_.multiprocessors, stream_); },
-                     CacheMode::kHot, 10);
-        } else {
-          // Short bursts on a cool chip, and long ones. Which is faster depends on the power limit.
-          for (const int64_t n : {4096, 8192}) {
-            if (n == 4096 || t != DType::kFp32) best = std::max(best, cublas->matmul_tflops(*timer_, t, n));
-          }
-        }
-        ceilings_.matmul.push_back({t, best});
-      } catch (const DeviceError& error) {
-        if (error.lost) throw;
-        matmul_note_ += std::string("; ") + dtype_name(t) + " failed: " + error.what();
-      }
-    }
-  }
-
   void make_room() {
     free_spare();
     if (host_ != nullptr) host_->pass_on();
@@ -509,12 +386,7 @@ class CudaDevice final : public Device {
   int64_t spare_bytes_ = 0;
   unsigned long long* digest_ = nullptr;  ///< device memory
   std::optional<LaunchTimer> timer_;
-  Ceilings ceilings_;
-  bool memory_measured_ = false;
-  bool adopted_ = false;  ///< another process measured the ceilings
-  std::string memory_note_;
-  std::string matmul_note_ = "no matrix product asked for";
-  std::vector<DType> matmul_tried_;
+  std::optional<CudaCeilings> ceilings_;
   std::unique_ptr<Nvml> nvml_;    ///< null if the library is absent
   std::string no_nvml_;           ///< why nvml_ is null
   std::unique_ptr<Cupti> cupti_;  ///< opened at the first count

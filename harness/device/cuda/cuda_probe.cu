@@ -86,7 +86,7 @@ DeviceProbe probe_cuda() {
   try {
     const std::vector<int> usable = usable_cuda_ordinals(probe.cuda_reason);
     probe.cuda_devices = static_cast<int>(usable.size());
-    probe.shared_cuda = std::ranges::all_of(usable, can_share_gpu);
+    probe.shared_cuda = !usable.empty() && std::ranges::all_of(usable, can_share_gpu);
   } catch (const DeviceError& error) {
     probe.cuda_devices = 0;
     probe.cuda_reason = error.what();

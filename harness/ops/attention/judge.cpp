@@ -375,8 +375,9 @@ class Judge {
   const HostOutputs& outputs_;
   const CaseInputs& inputs_;
   const ErrorModel& model_;
-  /// V that is a view of huge keys holds constants with different signs, which round alike in all channels.
-  const bool few_numbers_ = p_.v_is_k_view && p_.data == Profile::kHuge;
+  /// V that is a view of huge keys holds constants with different signs, which round alike in all channels. So do rows of
+  /// the largest numbers.
+  const bool few_numbers_ = (p_.v_is_k_view && p_.data == Profile::kHuge) || p_.data == Profile::kCorners;
   std::vector<float> sinks_;
   std::vector<int64_t> q_begin_;
   int64_t total_q_ = 0;
