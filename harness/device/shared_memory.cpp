@@ -111,7 +111,7 @@ void* SharedMemory::allocate(int64_t bytes, const std::string& name, const SeenP
   const int64_t size = pages(shift + std::max<int64_t>(bytes, 1)) + apart;
   const auto begin = free_.take(size);
   if (!begin) return nullptr;
-  Block& block = used_[*begin] = {size, name, *begin + shift + seen.before, visible, seen};
+  Block& block = used_[*begin] = {size, name, *begin + shift + seen.before, visible, seen, apart};
   block.part.holes = whole_pages(seen.holes, block.at);
   for (const Change& c : seen_pages(block)) changes_.push_back(c);
   if (size >= kLarge) kept_ -= std::min(kept_, size - 2 * apart - bytes_of(block.part.holes));
@@ -143,7 +143,7 @@ bool SharedMemory::release(void* p) noexcept {
   auto found = used_.upper_bound(p_begin);
   if (p_begin < 0 || p_begin >= size_ || found == used_.begin()) return false;
   const auto& [begin, block] = *--found;
-  const int64_t apart = block.part.holes.empty() ? 0 : kApart, bytes = block.bytes;
+  const int64_t apart = block.apart, bytes = block.bytes;
   if (begin + apart != p_begin) return false;
   const int64_t first = block.at / kPage * kPage;
   if (block.seen > 0) changes_.push_back({first, pages(block.at + block.seen) - first, false});

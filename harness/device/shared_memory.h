@@ -100,6 +100,7 @@ class SharedMemory {
     std::string name;
     int64_t at, seen;  ///< the part that a kernel sees: begin in the file, bytes
     SeenPart part;     ///< its holes are whole pages and offsets in the file
+    int64_t apart;     ///< bytes before and behind it that nothing uses
   };
   std::map<int64_t, Block> used_;  ///< by their first page
   static std::vector<Change> seen_pages(const Block& block);

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <set>
 
-#include "harness/cases/cost.h"
 #include "harness/cases/visible_keys.h"
 #include "harness/judge/bitwise.h"
 #include "harness/judge/clues.h"
@@ -417,7 +416,7 @@ class Invariants {
     if (p_.blocks || p_.captured) return;  // they have these lengths only
     if ((kernel_.flags & kHostLengths) != 0)
       return add("replay", Outcome::kSkipped, "the kernel reads lengths on the host, before the launch");
-    if (device_.has_holes() && cost_of(base_).hole_bytes > 0)
+    if (workload_.has_holes())
       return add("replay", Outcome::kSkipped, "other lengths may lie where this case has no memory");
     const std::optional<Case> other = shorter_batch();
     if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");

@@ -199,6 +199,11 @@ Rows Workload::cache_rows(bool is_v) const {
   return rows;
 }
 
+bool Workload::has_holes() const {
+  return std::ranges::any_of(
+      tensors_, [&](const NamedTensor& t) { return !device_->holes_of(t.memory.data()).empty(); });
+}
+
 SeenPart Workload::seen_of_cache(const FillJob& job, const std::vector<RowOwner>& owners,
                                  int64_t tail) const {
   const auto size = static_cast<int64_t>(dtype_size(job.dtype));

@@ -107,6 +107,8 @@ class Workload {
   Device& device() const { return *device_; }
   const Case& item() const { return item_; }
   const LayoutVariant& variant() const { return variant_; }
+  /// Whether some tensor has rows without memory (SeenPart::holes).
+  bool has_holes() const;
   bool padded() const { return variant_.padded_strides; }
   const WorkloadPlan& plan() const { return plan_; }
   /// What lies on the device of rank `rank`. Rank 0 is this workload, which has the outputs of the case.

@@ -50,5 +50,21 @@ TEST(FarOffsets, WhatWouldBeCopiedForNothingIsLeftToTheCpu) {
   }
 }
 
+// No row of O is there; lengths that are replaced in place would lie where nothing is.
+TEST(FarOffsets, ATensorMayHaveNothingButHoles) {
+  const auto device = open_cpu_protected(2);
+  for (const char* text : {"{gap_queries: 170, heads: 16/2, head_dim: 193, batch: q0}",
+                           "{heads: 2/2, head_dim: 97, topk: 1, batch: q0_q1s2703}"}) {
+    const Case c = expand(parse_inline_case(text)).cases.at(0);
+    SessionOptions options;
+    options.time = false;
+    options.invariants = true;
+    bool lost = false;
+    const Kernel* kernel = select_kernels(builtin_kernels(), Op::kAttention, DeviceKind::kCpu, {}).at(0);
+    const Record r = run_item({&c, kernel}, *device, options, lost);
+    EXPECT_EQ(r.status, Status::kPass) << text << ": " << r.reason;
+  }
+}
+
 }  // namespace
 }  // namespace attnbench

@@ -66,7 +66,7 @@ void drop_unused_rows(const Workload& w, const std::vector<int64_t>& there, Host
   const WorkloadPlan& plan = w.plan();
   const int64_t total = plan.total_q;
   const auto lead = static_cast<std::size_t>(plan.cu_seqlens_q.front());
-  if (total == 0 || (lead == 0 && plan.seqused_q.empty())) return;
+  if (there.empty() || (lead == 0 && plan.seqused_q.empty())) return;
   const std::vector<bool> all_used = used_rows(plan, total);
   std::vector<bool> used;
   for (const int64_t row : there) used.push_back(all_used[static_cast<std::size_t>(row)]);
