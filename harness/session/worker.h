@@ -12,7 +12,7 @@ namespace attnbench {
 
 /// Serves the supervisor on the worker's pipes (messages.h) and returns the exit code of the process.
 /// Output of a kernel goes to stdout and stderr, which the supervisor reads.
-/// `runner`: command line of the process in which kernels of the CPU run; empty: they run in this one.
+/// `runner`: command line of the process in which kernels run; empty: they run in this one.
 int serve_cases(const SessionOptions& options, const std::vector<std::string>& runner);
 
 /// The loop of any worker: passes each message of the supervisor to `handle`. The process ends if `handle`
