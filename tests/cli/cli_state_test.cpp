@@ -41,7 +41,7 @@ std::vector<json> run_beside_cpu(const std::string& how, const std::vector<std::
 TEST(CliState, WhatAKernelKeepsFromAnEarlierCaseIsSaid) {
   const Scratch scratch;
   setenv("ATTNBENCH_TEST_END", "launch keep", 1);
-  const auto args = [](std::vector<std::string> scales) {
+  const auto args = [](const std::vector<std::string>& scales) {
     std::vector<std::string> all = {"run",
                                     "--device",
                                     "cpu",
