@@ -176,16 +176,17 @@ TEST(Append, CluesNameTheMistake) {
     std::erase_if(clues, [](const std::string& clue) { return !clue.starts_with("looks like"); });
     return clues;
   };
-  const auto scales_of = [](std::function<void(std::vector<float> & k, std::vector<float> & v)> change) {
-    return [change](OpParams& op) {
-      static std::vector<float> k, v;
-      KvAppendParams& p = op.kv_append;
-      k.assign(p.k_scale.given, p.k_scale.given + p.num_heads_kv);
-      v.assign(p.v_scale.given, p.v_scale.given + p.num_heads_kv);
-      change(k, v);
-      p.k_scale.given = k.data(), p.v_scale.given = v.data();
-    };
-  };
+  const auto scales_of =
+      [](const std::function<void(std::vector<float> & k, std::vector<float> & v)>& change) {
+        return [change](OpParams& op) {
+          static std::vector<float> k, v;
+          KvAppendParams& p = op.kv_append;
+          k.assign(p.k_scale.given, p.k_scale.given + p.num_heads_kv);
+          v.assign(p.v_scale.given, p.v_scale.given + p.num_heads_kv);
+          change(k, v);
+          p.k_scale.given = k.data(), p.v_scale.given = v.data();
+        };
+      };
   const auto moved = [](int by, bool padding) {
     return [=](OpParams& op) {
       static std::vector<int64_t> slots;
