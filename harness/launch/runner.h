@@ -102,6 +102,7 @@ class Runner final : public GpuHost {
   pid_t pid_ = -1;
   int socket_ = -1;
   bool runs_ = false, faulted_ = false;
+  bool prints_ = false;  ///< in the last go
   std::string scratch_, confinement_;
   int scratch_lock_ = -1;  ///< for as long as this process lives
   std::vector<const Kernel*> kernels_;
