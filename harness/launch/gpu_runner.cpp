@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
+#include <utility>
 
 #include "harness/launch/runner_messages.h"
 
@@ -29,6 +30,18 @@ GpuJob watched_job(CacheMode cache, const LaunchWatch* watch) {
 }
 
 }  // namespace
+
+std::vector<Runner::Request> Runner::noted(const Launches& launches) {
+  if (!launches) return {};
+  go_.emplace();
+  try {
+    launches();
+  } catch (...) {
+    go_.reset();
+    throw;
+  }
+  return *std::exchange(go_, std::nullopt);
+}
 
 Runner::Reply Runner::do_job(RunnerCall what, GpuJob job, const Launches& launches, const Launches& prepare,
                              const std::function<void()>& when_sent) {

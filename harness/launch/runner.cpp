@@ -433,18 +433,6 @@ void Runner::throw_fault(const Reply& reply, const Request& r) {
       to_input);
 }
 
-std::vector<Runner::Request> Runner::noted(const Launches& launches) {
-  if (!launches) return {};
-  go_.emplace();
-  try {
-    launches();
-  } catch (...) {
-    go_.reset();
-    throw;
-  }
-  return *std::exchange(go_, std::nullopt);
-}
-
 Go Runner::time_go(const Launches& launches) {
   const std::vector<Request> requests = noted(launches);
   times_ = {};
