@@ -97,10 +97,10 @@ void Runner::pass_on() {
 
 Go Runner::time_go(const Launches& launches, const GpuHold& hold) {
   bool waited = false;
-  double begin = 0;
+  std::chrono::steady_clock::time_point begin;
   const auto end_hold = [&] {
     hold.end();
-    begin = 1e-3 * static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count());
+    begin = std::chrono::steady_clock::now();
   };
   const auto look = [&] {
     pollfd answer{socket_, POLLIN, 0};
@@ -111,7 +111,7 @@ Go Runner::time_go(const Launches& launches, const GpuHold& hold) {
   if (!waited) end_hold();  // the process is stopped
   pass_on();                // and wait
   const double us =
-      1e-3 * static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count()) - begin;
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   return {waited ? 0 : us, us, 0};
 }
 

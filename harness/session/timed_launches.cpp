@@ -34,7 +34,8 @@ constexpr double kClockUs = 20, kOuterClockUs = 300;
 /// launched again.
 constexpr double kGoUs = 1500, kGoReadingUs = 150;
 constexpr int kMostInAGo = 10, kGoes = 6;
-/// On a GPU, what a go without launches takes is no part of its time: two processes take turns. At most so much.
+/// On a GPU a go has a launch of each copy. What a go without launches takes is no part of its time, up to this: two
+/// processes take turns.
 constexpr double kEmptyGoUs = 500;
 /// CPU time of each thread in such launches, as a share of their time.
 constexpr double kMostCpu = 1.2;
@@ -295,11 +296,11 @@ Go TimedLaunches::time_go(std::size_t launches) {
     for (std::size_t i = first; i < first + launches; ++i) copies_[i].launch();
   });
   // On a GPU all outputs are copied for it, so one launch is chosen.
-  const bool one = device_.info().kind == DeviceKind::kCuda;
+  const bool gpu = device_.info().kind == DeviceKind::kCuda;
   const std::size_t chosen = first + order_() % launches;
   for (std::size_t i = first; i < first + launches; ++i) {
     copies_[i].launcher().take_outputs();
-    if (!one || i == chosen)
+    if (!gpu || i == chosen)
       check(copies_[i], CheckMode::kFewRows, "one of several that followed each other");
   }
   while (copies_.size() > before) {
