@@ -360,9 +360,11 @@ TEST_F(HtmlReport, BeginsWithWhatIsWrong) {
   entries[1]["attnbench"]["check"]["clues"] = {"8 of 8 rows looked at are wrong",
                                                "looks like: <b>no mask</b>"};
   show({scratch_.write("clues.json", results_text(entries))});
-  EXPECT_THAT(text_of("#problems li"),
-              HasSubstr("<b>why</b>8 of 8 rows looked at are wronglooks like: <b>no mask</b>"));
-  js("document.querySelector('#problems a').click()");
+  // One of the 21 alike, then the one of its kind.
+  EXPECT_THAT(text_of("#problems li:nth-child(1)"), HasSubstr("fail wrong1/k<b>why</b>"));
+  EXPECT_THAT(text_of("#problems li:nth-child(2)"),
+              HasSubstr("fail wrong0/k<b>why</b>8 of 8 rows looked at are wronglooks like: <b>no mask</b>"));
+  js("document.querySelector('#problems li:nth-child(2) a').click()");
   ASSERT_TRUE(browser_->wait_for("document.querySelector('#case-title')"));
   EXPECT_EQ(text_of(".clues"), "8 of 8 rows looked at are wronglooks like: <b>no mask</b>");
   EXPECT_THAT(browser_->complaints(), IsEmpty());

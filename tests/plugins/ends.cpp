@@ -149,7 +149,8 @@ void maybe_reach_out(const char* call, const AttentionParams& p) {
   }
   setsid();
   if (fork() != 0) _exit(0);
-  std::ofstream(std::getenv("ATTNBENCH_TEST_PID")) << getpid() << std::endl;
+  std::ofstream(std::getenv("ATTNBENCH_TEST_PID"), std::ios::app)
+      << getpid() << std::endl;  // a later one may be stopped before it tells
   for (;;) pause();
 }
 
