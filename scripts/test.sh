@@ -32,7 +32,7 @@ if attnbench_has_gpu; then
   architectures=native
   instances=ALL
 elif [[ $instances == ALL || -n ${CI:-} &&
-  -n $(attnbench_changed "" kernels/cuda kernels/contract kernels/common kernels/CMakeLists.txt cmake tests/sass tests/cheats) ]]; then
+  -n $(attnbench_changed "" kernels/cuda kernels/contract kernels/common kernels/CMakeLists.txt cmake tests/sass tests/cheats ':!*.md') ]]; then
   architectures="80-virtual;90-virtual"
   instances=ALL
 fi
