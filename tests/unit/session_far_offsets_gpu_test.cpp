@@ -1,9 +1,12 @@
 // Pools of more than 2^31 elements that are really allocated.
 #include <gtest/gtest.h>
 
+#include "harness/cases/tally.h"
 #include "harness/launch/launcher.h"
 #include "harness/session/memory_check.h"
 #include "harness/session/session.h"
+#include "harness/tensors/host_bytes.h"
+#include "harness/tensors/workload.h"
 
 namespace attnbench {
 namespace {
@@ -64,6 +67,47 @@ TEST(FarOffsets, ATensorMayHaveNothingButHoles) {
     const Record r = run_item({&c, kernel}, *device, options, lost);
     EXPECT_EQ(r.status, Status::kPass) << text << ": " << r.reason;
   }
+}
+
+// What fits is decided by hole_rows(): memory that it leaves out must not be there.
+TEST(FarOffsets, HolesAreAtLeastWhatIsCounted) {
+  const auto device = open_cpu_protected(1);
+  for (const char* text :
+       {"{kv: paged, heads: 8, head_dim: 128, pool_blocks: 9000, batch: q1s300_q2s40_q0s9}",
+        "{kv: paged, block_size: 1, heads: 4, head_dim: 64, pool_blocks: 400000, batch: 2q1s30}",
+        "{kv: contiguous, heads: 8, head_dim: 128, batch: q2s256_150q0_q1s200_150q0_q3s5}",
+        "{heads: 8, head_dim: 128, gap_tokens: 14000, batch: q2s70_q1s20_q3s5}"}) {
+    const Case c = expand(parse_inline_case(text)).cases.at(0);
+    const Workload w(*device, c);
+    const AttentionParams p = w.params().attention;
+    double there = 0;
+    for (const void* t : {p.k, p.v}) {
+      for (const Hole& h : device->holes_of(t)) there += static_cast<double>(h.end - h.begin);
+    }
+    const double counted = kv_row_bytes(c.params) * static_cast<double>(hole_rows(c.params));
+    EXPECT_GT(counted, 1 << 20) << text;
+    EXPECT_LE(counted, there) << text;
+  }
+}
+
+TEST(FarOffsets, ACopyOnTheHostHasTheSameHoles) {
+  constexpr int64_t kBytes = int64_t{1} << 40, kUsed = 5000;  // no machine has so much
+  std::vector<char> of(1);
+  const char* base = of.data();
+  const std::vector<Hole> holes = {{base + kUsed, base + kBytes / 2},
+                                   {base + kBytes / 2 + kUsed, base + kBytes}};
+  HostBytes a(kBytes, holes, base, 7);
+  EXPECT_EQ(a[kUsed - 1], 7);
+  EXPECT_FALSE(a.in_hole(kUsed - 1));
+  EXPECT_TRUE(a.in_hole(kUsed));
+  EXPECT_TRUE(a.in_hole(kBytes / 2 - 1));
+  EXPECT_FALSE(a.in_hole(kBytes / 2));
+  EXPECT_TRUE(a.in_hole(kBytes - 1));
+  HostBytes b(kBytes, holes, base, 7);
+  EXPECT_TRUE(a == b);
+  b[kBytes / 2 + kUsed - 1] = 8;
+  EXPECT_FALSE(a == b) << "the last byte that is there";
+  EXPECT_EQ(b.blank()[kBytes / 2], 0xff);
 }
 
 }  // namespace
