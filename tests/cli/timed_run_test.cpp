@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <regex>
 #include <set>
@@ -227,6 +228,10 @@ TEST(TimedRun, TakesAsLongAsListSays) {
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   EXPECT_GT(seconds, least);
+  const std::vector<json> records = read_records(scratch.dir() / "out");
+  const auto disturbed =
+      std::ranges::count_if(records, [](const json& r) { return r["time"]["disturbed"] > 0; });
+  if (seconds > most && disturbed > 0) GTEST_SKIP() << "others took the cores in " << disturbed << " cases";
   EXPECT_LT(seconds, most);
 }
 
