@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "harness/error.h"
+#include "harness/interop/dump.h"
 #include "harness/judge/made_up.h"
 #include "harness/launch/launcher.h"
 #include "harness/session/check_stage.h"
@@ -58,6 +59,8 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   stage.reset();  // end this range before the next begins: ranges form a stack
   stage.emplace(device, "verify");
   record.end(Status::kPass, "");
+  if (!options.dump.empty())
+    dump_inputs(options.dump, workload, launcher.numerics(), {options.check, work.item->seed});
   begins({Phase::kLaunch});
   uint64_t verified = 0;
   if (options.check != CheckMode::kOff) {
