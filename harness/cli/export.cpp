@@ -71,7 +71,7 @@ int export_case(const ExportOptions& o) {
   }
   const Kernel& any = *select_kernels(builtin_kernels(), item.params.op, DeviceKind::kCpu, {}).front();
   Workload workload(*device, item, layout_for(any));  // with the forward pass that gradients need
-  const ExpectedOutputs expected = expected_outputs(item, options.numerics, mode);
+  const ExpectedOutputs expected = expected_outputs(workload, {}, options.numerics, {mode, item.seed});
   write_case_file(o.out, workload, expected, options, build_text());
   std::cout << fmt::format(
       "wrote {0}: {1}\n  expected: {2} of {3} rows{4}; tolerance for {5}\n"

@@ -60,6 +60,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   s.invariants = checks.invariants;
   read_required(o.required, s.required);  // the option has checked them
   s.repeats = o.repeats;
+  s.dump = o.dump;
   s.time = !o.no_time;
   s.counters = o.counters;
   s.timing = o.timing.options();
@@ -145,6 +146,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
            const std::vector<std::filesystem::path>& paths, const std::string& lost) {
   print_console(std::cout, records, {style_of_stdout(), elapsed, ceilings.disturbed});
   for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
+  std::cout << dump_text(o.dump, records);
   std::cout.flush();
   if (!o.is_turn()) say_duplicates(cases);
   if (!lost.empty())
@@ -407,6 +409,7 @@ int run(const RunOptions& given, const Program& program) {
     work = failed_last_time(work, o, cases, program.plugins);
     if (work.empty()) return 0;
   }
+  prepare_dump(o.dump, work, options);
   const int captured =
       options.check == CheckMode::kOff ? 0 : judge_captured_outputs(cases.cases, options.check, o.quiet);
   RunContext context = context_of(executor.info(), cases, program, whole, work, options, {shard, shards});
@@ -415,8 +418,7 @@ int run(const RunOptions& given, const Program& program) {
   if (work.empty() && o.shard.empty() && o.resume.empty() && !o.is_turn())
     return report(o, cases, {}, {}, 0, 0, {}, "");  // no folder
 
-  // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
-  // A gate says by itself why its runs differ.
+  // Files are opened before any work: a full disk or a wrong path then costs nothing. A gate says itself why runs differ.
   if (options.time && !o.quiet && !o.is_turn())
     say_if_busy(executor.info(), "times will be too long and noisy");
   const std::filesystem::path dir = folder_of(o, cases);

@@ -59,6 +59,10 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
                     "Run the cases in this process, for debuggers: a crash or a hang ends the run");
   add_worker_options(*command, o->worker, program);
   path_option(*command, "-o,--out", o->out, "DIR", "Folder of the reports (default: results/runs/DATE-NAME)");
+  path_option(
+      *command, "--dump", o->dump, "DIR",
+      "Write inputs, outputs, expected outputs and |error| / sigma of one case on one kernel to this new "
+      "folder as .npy; 'python DIR/worst.py' prints the worst elements");
   path_option(*command, "--resume", o->resume, "DIR",
               "Go on with the interrupted run of this folder: the same configuration and options; cases "
               "that are finished are not repeated");

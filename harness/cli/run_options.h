@@ -22,6 +22,7 @@ struct RunOptions {
   std::string out;
   std::string resume;  ///< folder of the run to resume
   std::string shard;   ///< "I/N"
+  std::string dump;    ///< folder for the files of the one case
   std::vector<std::string> formats = {"json"};
   int threads = 0;
   int workers = 1;

@@ -11,8 +11,9 @@ namespace {
 /// Collects the tensors that a launch has.
 class Collector {
  public:
-  void add(const char* name, Element type, std::vector<int64_t> shape, const void* data) {
-    if (data != nullptr) out_.push_back({name, type, std::move(shape), data});
+  void add(const char* name, Element type, std::vector<int64_t> shape, const void* data,
+           std::vector<int64_t> strides = {}) {
+    if (data != nullptr) out_.push_back({name, type, std::move(shape), data, std::move(strides)});
   }
   void add_int32(const char* name, std::vector<int64_t> shape, const int32_t* data) {
     add(name, Element::kI32, std::move(shape), data);
@@ -26,12 +27,16 @@ class Collector {
   std::vector<TensorView> out_;
 };
 
+std::vector<int64_t> in_blocks(const CaseParams& p, int64_t blocks, int64_t rows) {
+  if (p.kv_layout == KvLayout::kHnd) return {blocks, p.num_heads_kv, rows};
+  return {blocks, rows, p.num_heads_kv};
+}
+
 /// Shape of K or V without its last dimension, the channels.
-std::vector<int64_t> kv_rows(const CaseParams& p, const AttentionParams& a) {
-  if (p.kv == KvSource::kPacked) return {a.cu_seqlens_k[a.batch], a.num_heads_kv};
-  const int64_t rows = p.kv == KvSource::kPaged ? a.block_size : a.cache_capacity;
-  if (p.kv_layout == KvLayout::kHnd) return {a.num_blocks, a.num_heads_kv, rows};
-  return {a.num_blocks, rows, a.num_heads_kv};
+std::vector<int64_t> kv_rows(const Workload& w, const AttentionParams& a) {
+  const CaseParams& p = w.item().params;
+  if (p.kv == KvSource::kPacked) return {w.plan().cu_seqlens_k.back(), p.num_heads_kv};
+  return in_blocks(p, a.num_blocks, p.kv == KvSource::kPaged ? a.block_size : a.cache_capacity);
 }
 
 std::vector<int64_t> with(std::vector<int64_t> shape, int64_t last) {
@@ -97,7 +102,7 @@ std::vector<TensorView> attention_inputs(Workload& workload) {
   const CaseParams& p = workload.item().params;
   const AttentionParams a = workload.params().attention;
   const int64_t batch = a.batch, heads = a.num_heads_q, kv_heads = a.num_heads_kv;
-  const std::vector<int64_t> rows = kv_rows(p, a);
+  const std::vector<int64_t> rows = kv_rows(workload, a);
   Collector c;
   c.add("q", element_for(a.dtype_q), {a.total_q, heads, a.head_dim}, a.q);
   c.add("qv", element_for(a.dtype_q), {a.total_q, heads, a.head_dim_v}, a.qv);
@@ -131,7 +136,9 @@ std::vector<TensorView> attention_inputs(Workload& workload) {
     c.add_int32("topk_length", {a.total_q}, a.topk_length);
   }
   if (a.custom_mask != nullptr) {
-    c.add("custom_mask", Element::kU8, {a.mask_indptr[batch]}, a.custom_mask);
+    int32_t bytes = 0;
+    workload.device().download(&bytes, a.mask_indptr + batch, sizeof bytes);
+    c.add("custom_mask", Element::kU8, {bytes}, a.custom_mask);
     c.add_int32("mask_indptr", {batch + 1}, a.mask_indptr);
   }
   const auto shared = [&](int64_t stride_outer, int64_t stride_head) {  // where a stride is 0
@@ -173,6 +180,108 @@ std::vector<TensorView> backward_inputs(Workload& workload) {
   return std::move(c).take();
 }
 
+std::vector<TensorView> append_inputs(Workload& w) {
+  const KvAppendParams a = w.params().kv_append;
+  const Element in = element_for(a.dtype_in);
+  Collector c;
+  c.add("key", in, {a.num_tokens, a.num_heads_kv, a.head_dim}, a.key);
+  c.add("value", in, {a.num_tokens, a.num_heads_kv, a.head_dim_v}, a.value);
+  c.add("slot_mapping", Element::kI64, {a.num_tokens}, a.slot_mapping);
+  c.add("positions", Element::kI64, {a.num_tokens}, a.positions64);
+  c.add_int32("positions", {a.num_tokens}, a.positions);
+  c.add_float("rotary_cos", {a.rotary.positions, a.rotary.dim / 2}, a.rotary.cos);
+  c.add_float("rotary_sin", {a.rotary.positions, a.rotary.dim / 2}, a.rotary.sin);
+  c.add("query", in, {a.num_tokens, a.num_heads_q, a.head_dim}, a.query);
+  c.add_float("query_scale", {1}, a.query_scale);
+  for (const bool is_v : {false, true}) {
+    const ScaleParams& s = is_v ? a.v_scale : a.k_scale;
+    std::vector<int64_t> shape = {s.given_stride_head > 0 ? a.num_heads_kv : 1};
+    if (s.given_stride_channel > 0) shape.push_back(is_v ? a.head_dim_v : a.head_dim);
+    c.add_float(is_v ? "v_scale" : "k_scale", shape, s.given);
+  }
+  for (const OutputTensor& o : output_tensors(w)) {
+    if (o.name != "query_out") c.add((o.name + "_before").c_str(), element_for(o.type), o.shape, o.data);
+  }
+  return std::move(c).take();
+}
+
+std::vector<TensorView> move_inputs(Workload& w) {
+  const CaseParams& p = w.item().params;
+  const KvMoveParams m = w.params().kv_move;
+  const std::vector<int64_t> rows = in_blocks(p, m.num_blocks_src, m.block_size);
+  Collector c;
+  if (m.k_src != m.k_dst) {
+    c.add("k_src", element_for(m.dtype_k), with(rows, m.head_dim), m.k_src);
+    c.add("v_src", element_for(m.dtype_v), with(rows, m.head_dim_v), m.v_src);
+  }
+  c.add("block_pairs", Element::kI64, {m.num_pairs, 2}, m.block_pairs);
+  c.add_int32("block_table", {m.batch, m.block_table_stride}, m.block_table);
+  c.add_int32("cu_seqlens", {m.batch + 1}, m.cu_seqlens);
+  c.add_int32("seq_starts", {m.batch}, m.seq_starts);
+  c.add_float("k_descale", {1}, m.k_descale);
+  c.add_float("v_descale", {1}, m.v_descale);
+  for (const OutputTensor& o : output_tensors(w))
+    c.add((o.name + "_before").c_str(), element_for(o.type), o.shape, o.data);
+  return std::move(c).take();
+}
+
+std::vector<TensorView> merge_inputs(Workload& w) {
+  const MergeStatesParams m = w.params().merge_states;
+  Collector c;
+  std::vector<int64_t> states = {m.num_states, m.num_rows, m.num_heads},
+                       strides = {m.lse_stride_state, m.lse_stride_token, m.lse_stride_head};
+  if (m.state_indptr != nullptr) {
+    states = {m.total_states, m.num_heads};
+    strides.erase(strides.begin() + 1);
+  }
+  c.add("partial_out", element_for(m.dtype_partial), with(states, m.head_dim), m.partial_out);
+  c.add("partial_lse", Element::kF32, states, m.partial_lse, strides);
+  c.add_int32("state_indptr", {m.num_rows + 1}, m.state_indptr);
+  c.add_float("out_scale", {1}, m.out_scale);
+  return std::move(c).take();
+}
+
+/// The caches, computed scales and queries that kv_append leaves.
+std::vector<OutputTensor> append_outputs(Workload& w) {
+  const CaseParams& p = w.item().params;
+  const KvAppendParams a = w.params().kv_append;
+  const std::vector<int64_t> rows = in_blocks(p, a.num_blocks, a.block_size);
+  std::vector<OutputTensor> outputs;
+  if (p.one_row) {  // rows of V and K
+    outputs.push_back({"k_cache", a.dtype_k, with(rows, a.head_dim_v + a.head_dim), a.v_cache});
+  } else {
+    outputs.push_back({"k_cache", a.dtype_k, with(rows, a.head_dim), a.k_cache});
+    outputs.push_back({"v_cache", a.dtype_v, with(rows, a.head_dim_v), a.v_cache});
+  }
+  if (a.k_scale.computed != nullptr) outputs.push_back({"k_scales", DType::kFp32, rows, a.k_scale.computed});
+  if (a.v_scale.computed != nullptr) outputs.push_back({"v_scales", DType::kFp32, rows, a.v_scale.computed});
+  if (a.query_out != nullptr)
+    outputs.push_back(
+        {"query_out", a.dtype_query_out, {a.num_tokens, a.num_heads_q, a.head_dim}, a.query_out});
+  return outputs;
+}
+
+std::vector<OutputTensor> move_outputs(Workload& w) {
+  const CaseParams& p = w.item().params;
+  const KvMoveParams m = w.params().kv_move;
+  const std::vector<int64_t> rows = p.gathers()
+                                        ? std::vector<int64_t>{std::ssize(w.plan().kv_owners), p.num_heads_kv}
+                                        : in_blocks(p, m.num_blocks_dst, m.block_size);
+  std::vector<OutputTensor> outputs = {
+      {"k_dst", p.gathers() ? m.dtype_out : m.dtype_k, with(rows, m.head_dim), m.k_dst}};
+  if (m.v_dst != nullptr)
+    outputs.push_back({"v_dst", p.gathers() ? m.dtype_out : m.dtype_v, with(rows, m.head_dim_v), m.v_dst});
+  return outputs;
+}
+
+/// O and LSE of attention or merge_states.
+std::vector<OutputTensor> o_and_lse(const CaseParams& p, int64_t rows, DType type, void* out, float* lse) {
+  const int64_t heads = p.num_heads_q;
+  const OutputTensor o = {"out", type, {rows, heads, p.dim_v()}, out};
+  if (p.out_lse_token_major) return {o, {"lse", DType::kFp32, {rows, heads}, lse}};
+  return {o, {"lse", DType::kFp32, {heads, rows}, lse, 1}};
+}
+
 }  // namespace
 
 Element element_for(DType t) {
@@ -184,8 +293,11 @@ Element element_for(DType t) {
 
 std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {
   const CaseParams& p = workload.item().params;
-  std::vector<TensorView> tensors =
-      p.does().gradients ? backward_inputs(workload) : attention_inputs(workload);
+  std::vector<TensorView> tensors = p.does().gradients ? backward_inputs(workload)
+                                    : p.does().attends ? attention_inputs(workload)
+                                    : p.does().appends ? append_inputs(workload)
+                                    : p.does().moves   ? move_inputs(workload)
+                                                       : merge_inputs(workload);
   for (const TensorView& t : tensors) {
     if (zeros) zero_poison(t, p.kv_dtype == KvDType::kDsMla && t.name == "k");
   }
@@ -221,14 +333,18 @@ std::vector<OutputTensor> output_tensors(Workload& workload) {
     if (p.sinks) outputs.push_back({"dsinks", DType::kFp32, {g.num_heads_q}, g.dsinks});
     return outputs;
   }
+  if (p.does().appends) return append_outputs(workload);
+  if (p.does().moves) return move_outputs(workload);
+  if (p.does().merges) {
+    const MergeStatesParams m = workload.params().merge_states;
+    return o_and_lse(p, m.num_rows, m.dtype_out, m.out, m.out_lse);
+  }
   const AttentionParams a = workload.params().attention;
-  std::vector<OutputTensor> outputs = {{"out", a.dtype_out, {a.total_q, a.num_heads_q, a.head_dim_v}, a.out},
-                                       {"lse", DType::kFp32, {a.num_heads_q, a.total_q}, a.lse, 1}};
-  if (p.out_lse_token_major) outputs.back() = {"lse", DType::kFp32, {a.total_q, a.num_heads_q}, a.lse};
+  std::vector<OutputTensor> outputs = o_and_lse(p, a.total_q, a.dtype_out, a.out, a.lse);
   if (p.probs)
     outputs.push_back({"probs", DType::kFp32, {a.num_heads_q, a.total_q, a.max_seqlen_k}, a.probs, 1});
   if (p.append) {
-    const std::vector<int64_t> rows = kv_rows(p, a);
+    const std::vector<int64_t> rows = kv_rows(workload, a);
     outputs.push_back({"k_cache", a.dtype_k, with(rows, row_elements(p, false)), a.k_cache});
     outputs.push_back({"v_cache", a.dtype_v, with(rows, row_elements(p, true)), a.v_cache});
   }

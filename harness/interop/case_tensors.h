@@ -9,8 +9,9 @@
 
 namespace attnbench {
 
-/// The inputs of a launch of attention or attention_backward. They point into the workload, which must be dense and on
-/// the cpu device. With `zeros`, what must not be read in them becomes 0.
+/// The inputs of a launch. They point into the workload, which must be dense. Caches that the launch changes are named
+/// NAME_before where an output is named NAME. With `zeros` (attention and its gradients, cpu device), what must not be
+/// read in them becomes 0.
 std::vector<TensorView> input_tensors(Workload& workload, bool zeros);
 
 /// An output that a launch of the case writes.

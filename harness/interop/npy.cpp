@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include "harness/config/near_file.h"
 #include "harness/plain_file.h"
 #include "harness/results/text.h"
+#include "kernels/contract/dtype.h"
 
 namespace attnbench {
 namespace {
@@ -160,6 +162,44 @@ std::vector<unsigned char> to_c_order(const std::vector<unsigned char>& from,
 }
 
 }  // namespace
+
+std::string npy_text(Element type, const std::vector<int64_t>& shape, const void* data) {
+  const struct {
+    Element type;
+    DType narrow;
+  } widened[] = {{Element::kBf16, DType::kBf16},
+                 {Element::kF16, DType::kFp16},
+                 {Element::kE4m3, DType::kE4m3},
+                 {Element::kE5m2, DType::kE5m2}};
+  const struct {
+    Element type;
+    const char* descr;
+  } plain[] = {{Element::kF64, "<f8"}, {Element::kI8, "|i1"},  {Element::kU8, "|u1"},
+               {Element::kU16, "<u2"}, {Element::kI32, "<i4"}, {Element::kI64, "<i8"}};
+  const auto* found = std::ranges::find(plain, type, [](const auto& x) { return x.type; });
+  std::string dims;
+  for (const int64_t n : shape) dims += fmt::format("{}, ", n);
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
+                                 found == std::end(plain) ? "<f4" : found->descr, dims);
+  constexpr std::size_t kStart = 10, kAlign = 64;  // as NumPy writes it
+  text.resize((kStart + text.size() + kAlign) / kAlign * kAlign - kStart - 1, ' ');
+  text += '\n';
+  const auto length = static_cast<uint16_t>(text.size());
+  text.insert(0, {static_cast<char>(length & 0xff), static_cast<char>(length >> 8)});
+  text.insert(0, std::string(kMagic) + std::string("\1\0", 2));
+  const auto count = static_cast<std::size_t>(element_count(shape));
+  for (const auto& w : widened) {
+    if (w.type != type) continue;
+    const std::size_t begin = text.size();
+    text.resize(begin + count * sizeof(float));
+    for (std::size_t i = 0; i < count; ++i) {
+      const float x = load_float(w.narrow, data, static_cast<int64_t>(i));
+      std::memcpy(&text[begin + i * sizeof x], &x, sizeof x);
+    }
+    return text;
+  }
+  return text.append(static_cast<const char*>(data), count * static_cast<std::size_t>(element_size(type)));
+}
 
 HostTensor read_npy(const std::string& path) {
   if (const std::string why = why_no_file(path, "a .npy file"); !why.empty()) fail_npy(path, why);

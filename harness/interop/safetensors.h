@@ -37,6 +37,7 @@ struct TensorView {
   Element type = Element::kF32;
   std::vector<int64_t> shape;
   const void* data = nullptr;
+  std::vector<int64_t> strides = {};  ///< in elements, for write_dump() alone; empty: dense
 };
 
 using Metadata = std::map<std::string, std::string>;

@@ -1,5 +1,7 @@
 #include "harness/judge/verify.h"
 
+#include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "harness/judge/bitwise.h"
@@ -17,10 +19,23 @@ Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics&
   return judge_ops(c.params.op).verify_launch(c, outputs, numerics, check, num_threads);
 }
 
-ExpectedOutputs expected_outputs(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads) {
+ExpectedOutputs expected_outputs(const Workload& w, const HostOutputs& got, const Numerics& numerics,
+                                 const Check& check, int num_threads) {
   ExpectedOutputs e;
-  judge_ops(c.params.op).expect(c, numerics, mode, num_threads, e);
+  judge_ops(w.item().params.op).expect(w, got, numerics, check, num_threads, e);
   return e;
+}
+
+void put_bits(ExpectedOutput& to, DType type, const unsigned char* expected, const unsigned char* got,
+              const HostBytes* holes) {
+  const std::size_t size = dtype_size(type);
+  for (std::size_t i = 0; i < to.value.size(); ++i) {
+    if (holes != nullptr && holes->in_hole(static_cast<int64_t>(i * size))) continue;
+    const bool right = std::memcmp(expected + i * size, got + i * size, size) == 0;
+    if (right && !std::isnan(to.sigma[i])) continue;
+    to.value[i] = load_float(type, expected, static_cast<int64_t>(i));
+    to.sigma[i] = right ? 0.0f : -1.0f;
+  }
 }
 
 ExpectedOutput not_compared(const char* name, std::vector<int64_t> shape) {

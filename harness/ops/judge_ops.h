@@ -13,12 +13,13 @@ namespace attnbench {
 struct JudgeOps {
   /// verify()
   Verdict (*verify)(const Workload&, const HostOutputs&, const Numerics&, const Check&, int num_threads);
+  /// expected_outputs()
+  void (*expect)(const Workload&, const HostOutputs& got, const Numerics&, const Check&, int num_threads,
+                 ExpectedOutputs&);
   // Ops whose queries meet keys have the following; for others they are null.
   /// verify_launch()
   Verdict (*verify_launch)(const Case&, const HostOutputs&, const Numerics&, const Check&,
                            int num_threads) = nullptr;
-  /// expected_outputs()
-  void (*expect)(const Case&, const Numerics&, CheckMode, int num_threads, ExpectedOutputs&) = nullptr;
   /// laid_over() and first_difference() of bitwise.h
   HostOutputs (*laid_over)(const CaseParams&, HostOutputs base, const CaseParams& other_params,
                            const HostOutputs& other, std::span<const int32_t> ids) = nullptr;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "harness/interop/dump.h"
 #include "harness/judge/clues.h"
 #include "harness/judge/rank_states.h"
 #include "harness/judge/verify.h"
@@ -82,8 +83,13 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
     if (const auto less = lacks(options.required, launcher.numerics())) v.fail(detector::kNumerics, *less);
   }
   look_at_memory(workload, launcher, v);
-  if (explain && launch_s <= kMostLaunchSeconds)
+  if (!options.dump.empty())
+    dump_outputs(options.dump, workload, outputs, launcher.numerics(),
+                 {options.check, v.rows_seed != 0 ? v.rows_seed : work.item->seed});
+  if (explain && launch_s <= kMostLaunchSeconds) {
+    begins({Phase::kCompare, launch_s, "", &v});
     tell_by_launches(work, workload, launcher, device, options, check, outputs, digest, v);
+  }
   const bool invariants = options.invariants && work.index % options.invariants_every == 0;
   if (invariants && (v.pass || options.all_detectors)) {
     check_invariants(work, device, launcher, workload, outputs,

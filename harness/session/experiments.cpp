@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -101,7 +102,69 @@ class Experiments {
     if (!left->none()) tell_arithmetic(*left);
   }
 
+  /// From how many keys on a sequence is wrong, if launches of it alone with other lengths and values all agree. Says
+  /// nothing of a case whose cause is known.
+  void tell_length() {
+    const bool other = p_.append || p_.blocks || p_.captured || p_.topk > 0 || p_.shared_tokens() > 0;
+    if (!p_.does().forward() || p_.path != Path::kOneCall || other || !work_.experiments) return;
+    const auto known = [](const std::string& clue) {
+      const bool guess = clue.find("perhaps") != clue.npos;
+      return (clue.starts_with("looks like:") && !guess) || clue.find("(checked by") != clue.npos;
+    };
+    const auto seq = static_cast<std::size_t>(v_.worst.seq);
+    if (std::ranges::any_of(v_.clues, known) || seq >= p_.seqs.size()) return;
+    const int longest = p_.seqs[seq].k;
+    if (is_wrong(longest, 0) != true) return;
+    int right = 0, wrong = longest, launches = 1;
+    for (; wrong - right > 1; ++launches) {
+      const int middle = right + (wrong - right) / 2;
+      const auto found = is_wrong(middle, 0);
+      if (!found) return;
+      (*found ? wrong : right) = middle;
+    }
+    // Tiles, pages and parts end at such a number; errors that grow with the keys anywhere.
+    constexpr int kLeastTile = 8;
+    const bool behind = right % kLeastTile == 0;
+    if (right < kLeastTile - 1 || (!behind && wrong % kLeastTile != 0)) return;
+    // If each of these were wrong by chance, they would agree in one of 2^14 cases or fewer.
+    const std::set<int> below = {1, right / 4, right / 3, right / 2, right * 3 / 4, right - 2, right - 1};
+    const std::set<int> above = {wrong + 1,         wrong + 2,     wrong + 3, wrong + 5,
+                                 wrong + wrong / 2, 2 * wrong - 1, 2 * wrong, 2 * wrong + 1};
+    std::vector<std::pair<int, bool>> others = {{right, false}, {wrong, true}, {right, false}, {wrong, true}};
+    for (const int k : below) others.emplace_back(k, false);
+    for (const int k : above) others.emplace_back(k, true);
+    uint64_t seed = 0;
+    for (const auto& [k, expected] : others) {
+      if (is_wrong(k, ++seed) != expected) return;
+      ++launches;
+    }
+    say("a sequence alone is right with up to {} keys and wrong with more (checked by {} launches of other lengths and "
+        "values): perhaps {}",
+        right, launches,
+        behind ? fmt::format("what follows the first {} keys, such as a second tile, page or part", right)
+               : fmt::format("a tile, page or part of {} keys once it is full", wrong));
+  }
+
  private:
+  /// Whether a launch of the worst row's sequence alone is wrong with so many keys, and with values of another seed.
+  /// Nothing if there is no time for it, or the kernel refuses.
+  std::optional<bool> is_wrong(int k, uint64_t seed) {
+    const double now = seconds();
+    if (now + last_s_ > kExperimentSeconds) return std::nullopt;
+    Case c = *work_.item;
+    c.seed += seed;
+    c.params.seqs = {{std::min(p_.seqs[static_cast<std::size_t>(v_.worst.seq)].q, k), k}};
+    if (refusal(*work_.kernel, options_.table, device_, c)) return std::nullopt;
+    Workload w(device_, c, layout_for(*work_.kernel));
+    Launcher launcher(*work_.kernel, options_.table, device_, w, &launcher_);
+    w.reset_outputs();
+    launcher.launch();
+    device_.synchronize();
+    const bool wrong = !verify(w, launcher.outputs(w), launcher.numerics(), {CheckMode::kSampled, 1}).pass;
+    last_s_ = seconds() - now;
+    return wrong;
+  }
+
   template <class... T>
   void say(fmt::format_string<T...> text, T&&... values) {
     v_.clues.push_back(fmt::format(text, std::forward<T>(values)...));
@@ -251,13 +314,17 @@ std::string second_launch(const WorkItem& work, Workload& workload, Launcher& la
 void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
                       const SessionOptions& options, const Check& check, const HostOutputs& first,
                       uint64_t digest, Verdict& v) {
+  Experiments experiments(work, workload, launcher, device, options, first, v);
+  const auto tell = [&](void (Experiments::*about)()) {
+    try {
+      (experiments.*about)();
+    } catch (const std::exception&) {  // the first launch's verdict stands
+    }
+  };
   for (const char* damage : {detector::kGuard, detector::kInputDigest}) {
     if (std::count(v.failed_by.begin(), v.failed_by.end(), damage) > 0) return;  // it would show in them, too
   }
-  try {
-    Experiments(work, workload, launcher, device, options, first, v).tell_not_finite();
-  } catch (const std::exception&) {  // the first launch's verdict stands
-  }
+  tell(&Experiments::tell_not_finite);
   const std::string other = second_launch(work, workload, launcher, device, check, first, digest);
   const char* same = "a second launch gave the same bits";
   if (!other.empty()) {
@@ -267,6 +334,7 @@ void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launch
   } else {
     v.clues.front() += std::string("; ") + same;
   }
+  if (other.empty()) tell(&Experiments::tell_length);
 }
 
 }  // namespace attnbench

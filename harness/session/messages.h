@@ -7,6 +7,7 @@
 //   to the supervisor {"ready": {"device": {...}}} or {"failed": "why the device cannot be opened"}
 //                     {"ceilings": {...}}                           measured, or measured again
 //                     {"phase": 1, "launch_s", "invariant"}         a Reached: set-up has ended; launches begin
+//                     {"wrong": {...}}                              a record without all clues, if no other follows
 //                     {"record": {...}, "lost": false}              lost: the device context is unusable
 //
 // Only the supervisor reads configuration files. A worker gets each case as the mapping that `run --case`

@@ -4,6 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "harness/facts/verdict.h"
+
 namespace attnbench {
 
 enum class Phase {
@@ -18,6 +20,8 @@ struct Reached {
   Phase phase = Phase::kSetup;
   double launch_s = 0;         ///< wall time of the first launch; 0 before it has ended
   std::string invariant = {};  ///< kInvariant: the name of the one in hand
+  /// kCompare: the result is wrong, and further launches look for the cause.
+  const Verdict* wrong = nullptr;
 };
 
 /// Is called when a later phase, or another invariant, begins.

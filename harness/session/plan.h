@@ -36,6 +36,7 @@ struct SessionOptions {
   std::vector<std::string> plain_args;
   /// --timeout, if given: in repro lines, but no part of the plan, so that a run which goes on may change it.
   std::optional<double> timeout_s;
+  std::string dump;  ///< --dump: folder for the files of the one case of the run; empty: none are written
   std::map<const Kernel*, std::string> plugin_of;  ///< files of the kernels that come from plug-ins
 };
 

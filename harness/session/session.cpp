@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "harness/error.h"
+#include "harness/interop/dump.h"
 #include "harness/judge/made_up.h"
 #include "harness/launch/launcher.h"
 #include "harness/session/check_stage.h"
@@ -18,6 +19,12 @@
 
 namespace attnbench {
 namespace {
+
+void take_verdict(Record& record, const Verdict& v, const SessionOptions& options) {
+  record.check = v;
+  if (options.timing.order_seed == 0 && v.rows_seed != 0)
+    record.repro += fmt::format(" --seed-order {}", v.rows_seed);
+}
 
 /// A case that the kernel must refuse. Nothing is timed.
 void refusal_stage(const WorkItem& work, Device& device, const SessionOptions& options, Record& record,
@@ -58,12 +65,13 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   stage.reset();  // end this range before the next begins: ranges form a stack
   stage.emplace(device, "verify");
   record.end(Status::kPass, "");
+  if (!options.dump.empty())
+    dump_inputs(options.dump, workload, launcher.numerics(), {options.check, work.item->seed});
   begins({Phase::kLaunch});
   uint64_t verified = 0;
   if (options.check != CheckMode::kOff) {
-    record.check = checked_launch(work, workload, launcher, device, options, begins, verified);
-    if (options.timing.order_seed == 0 && record.check->rows_seed != 0)
-      record.repro += fmt::format(" --seed-order {}", record.check->rows_seed);
+    take_verdict(record, checked_launch(work, workload, launcher, device, options, begins, verified),
+                 options);
     record.end_checked([&] {
       return undecided_reason(workload, launcher.outputs(workload), launcher.numerics(), options.check,
                               *record.check);
@@ -89,6 +97,14 @@ Record empty_record(const WorkItem& work, const std::string& device, const Sessi
   record.kernel = work.kernel ? work.kernel->name : "";
   record.repro = repro_line(work, device, options);
   record.status = Status::kSkip;
+  return record;
+}
+
+Record wrong_record(const WorkItem& work, const std::string& device, const SessionOptions& options,
+                    const Verdict& v) {
+  Record record = empty_record(work, device, options);
+  take_verdict(record, v, options);
+  record.end(Status::kFail, v.reason);
   return record;
 }
 

@@ -12,6 +12,9 @@ namespace attnbench {
 
 /// A record of the item before anything is found: a skip without a reason.
 Record empty_record(const WorkItem& work, const std::string& device, const SessionOptions& options);
+/// That of a wrong result.
+Record wrong_record(const WorkItem& work, const std::string& device, const SessionOptions& options,
+                    const Verdict& v);
 /// The record of an item without a kernel.
 Record no_kernel_record(const WorkItem& work, const std::string& device, const SessionOptions& options);
 

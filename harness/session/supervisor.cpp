@@ -155,6 +155,7 @@ void Supervisor::send_work(Slot& slot) {
   ++slot.served;
   slot.state = State::kRunning;
   slot.reached = {};
+  slot.so_far.reset();
   slot.deadline = Clock::now() + seconds(options_.timeout_s);
   // If the process has already ended, the pipe shows it.
   const bool again = slot.wrong.has_value();
@@ -219,6 +220,11 @@ void Supervisor::start_failed(Slot& slot, const std::string& why, bool died) {
 }
 
 Record Supervisor::failed_record(const Slot& slot, Status status, const std::string& reason) const {
+  if (slot.so_far) {  // launches that look for a cause cost no verdict
+    Record wrong = *slot.so_far;
+    wrong.check->clues.push_back("a further launch, to look for the cause, did not end: " + reason);
+    return wrong;
+  }
   Record r = empty_record(*slot.work, slot.info->name, session_);
   r.status = status;
   r.reason = reason;
@@ -292,7 +298,8 @@ void Supervisor::timed_out(Slot& slot) {
   Record record =
       failed_record(slot, Status::kTimeout,
                     fmt::format("no result within {:g} s (--timeout){}; its worker process was killed{}",
-                                options_.timeout_s, unfinished(slot.reached), call_in_last_words(slot.log)));
+                                options_.timeout_s, slot.so_far ? "" : unfinished(slot.reached),
+                                call_in_last_words(slot.log)));
   stop_worker(slot);
   finish(slot, std::move(record));
   slot.state = State::kDown;
@@ -326,6 +333,8 @@ void Supervisor::handle(Slot& slot, const Message& m) {
     } else if (const auto measured = m.find("ceilings"); measured != m.end()) {
       slot.ceilings = *measured;
       if (slot.state == State::kMeasuring) slot.state = State::kIdle;
+    } else if (const auto wrong = m.find("wrong"); wrong != m.end() && slot.state == State::kRunning) {
+      slot.so_far = whole_record(*wrong, *slot.work->item);
     } else if (m.contains("phase")) {
       slot.reached = reached_from_message(m);
     } else if (slot.state == State::kRunning) {

@@ -72,7 +72,8 @@ class Supervisor {
     std::optional<DeviceInfo> info;
     std::optional<Message> ceilings;
     std::optional<WorkItem> work;
-    Reached reached;  ///< of `work`
+    Reached reached;               ///< of `work`
+    std::optional<Record> so_far;  ///< of `work`: a wrong result whose cause is looked for
     Clock::time_point deadline, not_before;
     int served = 0;               ///< cases that this process has begun
     std::optional<Record> wrong;  ///< of `work`, which runs once more, alone in a new process

@@ -141,6 +141,8 @@ class Server {
       if (reached.phase == Phase::kInvariant)
         set_in_hand("invariant " + reached.invariant + " of " + in_hand);
       tell(phase_message(reached));
+      if (reached.wrong != nullptr)
+        tell({{"wrong", record_to_json(wrong_record(work, device_->info().name, options, *reached.wrong))}});
     });
     set_in_hand("");
     if (runner_) runner_->end_leftovers();

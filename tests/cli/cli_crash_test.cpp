@@ -248,5 +248,18 @@ TEST(CliWorker, OptionsThatContradictEachOtherAreRefused) {
   says({"--timeout", "0"}, "--timeout");
 }
 
+TEST(CliCrash, ALaunchThatLooksForACauseCostsNoVerdict) {
+  const Scratch scratch;
+  const Outcome o =
+      run_faulty(scratch, {"run", "--case", "{batch: q5s20, heads: 2, head_dim: 8}", "--device", "cpu",
+                           "--no-time", "--kernel", "wrong_and_segfaults", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+  const json r = record_of(scratch, "wrong_and_segfaults");
+  EXPECT_EQ(r["status"], "fail");
+  EXPECT_THAT(r["reason"].get<std::string>(), HasSubstr("O of seq 0"));
+  EXPECT_THAT(r["check"]["clues"].dump(), AllOf(HasSubstr("the last key of each sequence is left out"),
+                                                HasSubstr("did not end: the worker process")));
+}
+
 }  // namespace
 }  // namespace attnbench::testing

@@ -200,6 +200,13 @@ KernelStatus segfaults_when_timed(const OpParams* p, const LaunchContext* c, Ker
   return good().launch(p, c, m);
 }
 
+/// Wrong in the first launch; the next one ends the process.
+KernelStatus wrong_and_segfaults(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  static std::atomic<int> launches{0};
+  if (launches++ > 0) std::raise(SIGSEGV);
+  return drop_last_key(p, c, m);
+}
+
 /// Two mistakes at once.
 KernelStatus wrong_and_before_the_start(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   const AttentionParams& a = p->attention;
@@ -307,6 +314,9 @@ std::vector<const Kernel*> table_with_faults() {
     kernels.push_back(wrapped("wrong_at_first", "fault: the first launch is wrong", wrong_at_first));
     kernels.push_back(
         wrapped("wrong_and_fails", "fault: the first launch is wrong, others fail", wrong_and_fails));
+    kernels.push_back(wrapped("wrong_and_segfaults",
+                              "fault: the first launch is wrong, the next one ends the process",
+                              wrong_and_segfaults));
     kernels.push_back(
         wrapped("hangs_when_timed", "fault: only the first launch comes back", hangs_when_timed));
     kernels.push_back(

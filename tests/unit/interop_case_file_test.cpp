@@ -33,7 +33,7 @@ class CaseFiles : public ::testing::Test {
   void write(const std::string& mapping, bool zeros = false) {
     item_ = case_of_text(mapping);
     Workload workload(*device_, item_, layout_for(*kernel()));
-    expected_ = expected_outputs(item_, kExact, CheckMode::kFull);
+    expected_ = expected_outputs(workload, {}, kExact, {CheckMode::kFull, item_.seed});
     write_case_file(path("case.safetensors"), workload, expected_, {kExact, zeros}, "a test");
   }
   const Kernel* kernel() const {

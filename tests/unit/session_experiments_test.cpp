@@ -32,6 +32,8 @@ struct Loops {
   int keys_behind = 0;  ///< read with the weight 0
   std::function<float(float o)> stored = [](float x) { return x; };
   int skipped = -1;  ///< the query whose rows are not written
+  /// What is added to a score.
+  std::function<float(int key, int k_len)> term = [](int, int) { return 0.0f; };
 };
 Loops g_loops;
 
@@ -52,7 +54,8 @@ KernelStatus launch(const OpParams* op, const LaunchContext*, KernelMessage*) {
           dot += load_float(p.dtype_q, p.q, q_offset(p, seq.q_begin + i, head) + c) *
                  load_float(p.dtype_k, p.k, k_row_offset(p, b, j) + kv_head * p.k_stride_head + c);
         }
-        scores.push_back(g_loops.cap(g_loops.dot(dot) * p.softmax_scale, p.softcap));
+        scores.push_back(g_loops.cap(g_loops.dot(dot) * p.softmax_scale, p.softcap) +
+                         g_loops.term(j, seq.k_len));
         if (g_loops.subtracts_greatest) top = std::max(top, scores.back());
       }
       std::vector<float> out(static_cast<std::size_t>(p.head_dim_v), 0.0f);
@@ -189,6 +192,33 @@ TEST(Experiments, ACrashOfAnOpWithoutATableDoesNotNameIt) {
   EXPECT_THAT(crash_advice(p, true), HasSubstr("block_table"));
   p.op = Op::kKvAppend;
   EXPECT_EQ(crash_advice(p, true), "");
+}
+
+/// A clue of the number of keys from which on a sequence is wrong.
+constexpr const char* kAlone = "a sequence alone is right";
+
+TEST(Experiments, TheFirstWrongLengthIsNamed) {
+  const auto from = [](int first) {
+    return clues({.term = [first](int key, int) { return key >= first ? 0.5f : 0.0f; }}, "mask: none");
+  };
+  EXPECT_THAT(from(16),
+              Contains(AllOf(StartsWith("a sequence alone is right with up to 16 keys and wrong with more"),
+                             HasSubstr("what follows the first 16 keys"))));
+  EXPECT_THAT(from(31), Contains(AllOf(StartsWith("a sequence alone is right with up to 31 keys"),
+                                       HasSubstr("part of 32 keys once it is full"))));
+}
+
+TEST(Experiments, NoLengthIsNamedByChance) {
+  const auto of_lengths = [](const std::function<bool(int)>& wrong) {
+    return clues({.term = [wrong](int key, int k_len) { return wrong(k_len) && key % 2 ? 0.5f : 0.0f; }},
+                 "mask: none");
+  };
+  // 41 is the first length that a search by halves finds, of those that are wrong.
+  EXPECT_THAT(of_lengths([](int k_len) { return k_len % 16 == 9; }), Each(Not(HasSubstr(kAlone))));
+  EXPECT_THAT(of_lengths([](int k_len) { return k_len == 41 || k_len * 2654435761u >> 16 & 1; }),
+              Each(Not(HasSubstr(kAlone))));
+  EXPECT_THAT(clues({.term = [](int key, int) { return key >= 19 ? 0.5f : 0.0f; }}, "mask: none"),
+              Each(Not(HasSubstr(kAlone))));
 }
 
 }  // namespace

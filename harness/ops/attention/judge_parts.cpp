@@ -164,9 +164,11 @@ HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b) {
 namespace ops::attention {
 namespace {
 
-void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads, ExpectedOutputs& e) {
+void expect(const Workload& w, const HostOutputs& got, const Numerics& numerics, const Check& check,
+            int num_threads, ExpectedOutputs& e) {
+  const Case& c = w.item();
   const CaseParams& p = c.params;
-  const std::vector<int64_t> q_begin = packed_q_begins(p);
+  const std::vector<int64_t> q_begin = packed_q_begins(p), judged_begin = q_begins(p);
   const int64_t total_q = q_begin.back(), heads = p.num_heads_q;
   ExpectedOutput out = not_compared("out", {total_q, heads, p.dim_v()});
   ExpectedOutput lse = not_compared("lse", p.out_lse_token_major ? std::vector<int64_t>{total_q, heads}
@@ -175,15 +177,14 @@ void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_thr
   for (const SeqLen& s : p.seqs) longest_k = p.probs ? std::max<int64_t>(longest_k, s.k) : 0;
   ExpectedOutput probs = not_compared("probs", {heads, total_q, longest_k});
   const double lse_unit = p.lse_base2 ? std::numbers::ln2 : 1;
-  const std::vector<unsigned char> none;
-  const CaseInputs inputs(c, none);
+  const CaseInputs inputs(c, got.new_k, got.new_k.empty() ? nullptr : &got.new_v);
   const ErrorModel model = error_model_of(c, numerics);
   const StoredOut stored(c);
   const reference::Problem problem = problem_of(c);
   std::mutex mutex;
   e.rows_total = q_begins(p).back() * heads;
   reference::attend(
-      problem, inputs, rows_to_compare(c, problem, {mode, c.seed}), num_threads,
+      problem, inputs, rows_to_compare(c, problem, check), num_threads,
       [&](const reference::RowBlock& block) {
         for (std::size_t r = 0; r < block.rows.size(); ++r) {
           const reference::RowId id = block.rows[r];
@@ -194,8 +195,9 @@ void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_thr
           const auto at = static_cast<std::size_t>(token * heads + id.head) * d;
           const RowMoments m = moments_of(block, r, inputs);
           const bool empty = m.keys == 0;
-          lse.value[at_lse] = m.lse / lse_unit;
-          lse.sigma[at_lse] = empty ? 0.0f : static_cast<float>(model.sigma_lse(m) / lse_unit);
+          const double of_sink = std::isfinite(m.lse) ? 0x1p-22 * (1 + std::abs(m.lse)) / kMaxZ : 0;
+          lse.value[at_lse] = (empty && std::isinf(m.lse) && got.inf_empty_lse ? -m.lse : m.lse) / lse_unit;
+          lse.sigma[at_lse] = static_cast<float>((empty ? of_sink : model.sigma_lse(m)) / lse_unit);
           for (int64_t j = 0; j < longest_k; ++j) {
             const auto to = static_cast<std::size_t>((id.head * total_q + token) * longest_k + j);
             const int64_t key = j - block.key_begin;
@@ -209,7 +211,11 @@ void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_thr
           for (std::size_t i = 0; i < d; ++i) {
             const std::size_t b = r * d + i;
             const double o = stored.reachable(block.o[b]);
-            const double sigma = empty ? 0 : model.sigma(m, o, block.a2[b], block.v2[b], block.vv[b]);
+            double sigma = empty ? 0 : model.sigma(m, o, block.a2[b], block.v2[b], block.vv[b]);
+            if (!got.extra_variance.empty() && !empty) {
+              const int64_t row = (judged_begin[static_cast<std::size_t>(id.seq)] + id.pos) * heads + id.head;
+              sigma = std::sqrt(sigma * sigma + got.extra_variance[static_cast<std::size_t>(row) * d + i]);
+            }
             out.value[at + i] = o / stored.scale;
             out.sigma[at + i] = static_cast<float>(sigma / stored.scale);
           }
@@ -219,6 +225,7 @@ void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_thr
       });
   e.tensors = {std::move(out), std::move(lse)};
   if (p.probs) e.tensors.push_back(std::move(probs));
+  if (!got.k_cache.empty()) expect_caches(w, AppendedRows(c), got, e);
 }
 
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics,
@@ -232,7 +239,7 @@ Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numer
 
 }  // namespace
 
-const JudgeOps kJudgeOps = {verify, verify_attention, expect, laid_over, first_difference};
+const JudgeOps kJudgeOps = {verify, expect, verify_attention, laid_over, first_difference};
 
 }  // namespace ops::attention
 }  // namespace attnbench

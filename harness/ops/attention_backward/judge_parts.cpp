@@ -128,7 +128,9 @@ void put_row(ExpectedOutput& to, int64_t row, const BackwardModel& model, std::s
   }
 }
 
-void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads, ExpectedOutputs& e) {
+void expect(const Workload& w, const HostOutputs&, const Numerics& numerics, const Check& check,
+            int num_threads, ExpectedOutputs& e) {
+  const Case& c = w.item();
   const CaseParams& p = c.params;
   const std::vector<int64_t> q_begin = packed_q_begins(p);
   const std::vector<int64_t> k_begin = k_begins(p);
@@ -187,8 +189,8 @@ void expect(const Case& c, const Numerics& numerics, CheckMode mode, int num_thr
       sinks[head].add(model, of[r], sink_logits[head]);
     }
   };
-  reference::differentiate(problem, inputs, rows_to_compare(c, problem, mode),
-                           keys_to_compare(c, problem, mode),
+  reference::differentiate(problem, inputs, rows_to_compare(c, problem, check),
+                           keys_to_compare(c, problem, check),
                            [&](const reference::RowFacts& row) { return model.pair_errors(row); },
                            num_threads, {queries, keys, facts});
   e.rows_total = q_begins(p).back() * heads + k_begin.back() * kv_heads;
@@ -211,6 +213,6 @@ Verdict verify(const Workload& w, const HostOutputs& outputs, const Numerics& nu
 
 }  // namespace
 
-const JudgeOps kJudgeOps = {verify, verify_backward, expect, laid_over, first_difference};
+const JudgeOps kJudgeOps = {verify, expect, verify_backward, laid_over, first_difference};
 
 }  // namespace attnbench::ops::attention_backward

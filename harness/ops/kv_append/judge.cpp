@@ -20,14 +20,36 @@ Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
   v.rows_total = v.rows = 2 * rows + (queries ? std::ssize(w.plan().slot_mapping) * p.num_heads_q : 0);
   check_caches(w, appended, outputs, v);
   if (queries) {
-    if (const auto wrong = check_query_out(w, appended, outputs, v.worst))
+    std::vector<unsigned char> right;
+    if (const auto wrong = check_query_out(w, appended, outputs, v.worst, right))
       v.fail(detector::kQueryOut, *wrong);
   }
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
 }
 
-const JudgeOps ops::kv_append::kJudgeOps = {[](const Workload& w, const HostOutputs& outputs, const Numerics&,
-                                               const Check&, int) { return verify_append(w, outputs); }};
+namespace ops::kv_append {
+namespace {
 
+void expect(const Workload& w, const HostOutputs& got, const Numerics&, const Check&, int,
+            ExpectedOutputs& e) {
+  const AppendedRows appended(w.item());
+  expect_caches(w, appended, got, e);
+  if (got.out.empty()) return;
+  WorstElement worst;
+  std::vector<unsigned char> right;
+  check_query_out(w, appended, got, worst, right);
+  const DType type = w.params().kv_append.dtype_query_out;
+  e.tensors.push_back(
+      not_compared("query_out", {std::ssize(got.out) / static_cast<int64_t>(dtype_size(type))}));
+  put_bits(e.tensors.back(), type, right.data(), got.out.data());
+}
+
+}  // namespace
+
+const JudgeOps kJudgeOps = {[](const Workload& w, const HostOutputs& outputs, const Numerics&, const Check&,
+                               int) { return verify_append(w, outputs); },
+                            expect};
+
+}  // namespace ops::kv_append
 }  // namespace attnbench

@@ -34,11 +34,7 @@ class CacheCheck {
 
   std::optional<std::string> run(WorstElement& worst) {
     if (auto wrong = check_scales(worst)) return wrong;
-    job_.base = expected_.data() + offset_ * static_cast<int64_t>(dtype_size(job_.dtype));
-    job_.owners = plan_.kv_owners.data();
-    fill_host(job_, expected_.holes());
-    laid_ = true;
-    if (case_.params.one_row) skip_other_part();
+    lay_before();
 
     // Rows that lie within their intervals are copied into `expected_`. Then one comparison of all bytes
     // completes the check.
@@ -62,6 +58,21 @@ class CacheCheck {
     return first_difference(worst);
   }
 
+  /// In place of run(): all that the cache must hold.
+  const HostBytes& expected() {
+    lay_before();
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      for (int32_t h = 0; new_row(r).seq >= 0 && h < job_.num_heads; ++h) lay_over(r, h, nullptr, true);
+    }
+    return expected_;
+  }
+  const std::vector<float>& expected_scales() {
+    WorstElement worst;
+    check_scales(worst);
+    return scales_expected_;
+  }
+
   /// After run() has found something wrong in rows.
   CacheFindings findings() {
     if (!laid_) return {};
@@ -73,6 +84,15 @@ class CacheCheck {
   }
 
  private:
+  /// Fills `expected_` with what the cache holds before the launch.
+  void lay_before() {
+    job_.base = expected_.data() + offset_ * static_cast<int64_t>(dtype_size(job_.dtype));
+    job_.owners = plan_.kv_owners.data();
+    fill_host(job_, expected_.holes());
+    laid_ = true;
+    if (case_.params.one_row) skip_other_part();
+  }
+
   std::size_t row_bytes() const { return static_cast<std::size_t>(job_.head_dim) * dtype_size(job_.dtype); }
   bool has(const CacheRow& row, const unsigned char* bytes) const {
     return std::memcmp(&got_[at(row.row, row.head) * dtype_size(job_.dtype)], bytes, row_bytes()) == 0;
@@ -136,8 +156,9 @@ class CacheCheck {
   }
 
   /// Checks all computed scales. Scales of appended rows must lie within the float32 interval of their
-  /// definition; all others must be unchanged.
+  /// definition; all others must be unchanged. Makes `scales_expected_` right.
   std::optional<std::string> check_scales(WorstElement& worst) {
+    std::optional<std::string> wrong;
     const auto n = static_cast<std::size_t>(job_.head_dim);
     std::vector<double> x(n), slack(n);
     for (int64_t r = 0; r < job_.num_rows && !scales_expected_.empty(); ++r) {
@@ -155,15 +176,17 @@ class CacheCheck {
             continue;
           }
           expected = scale.lo + (scale.hi - scale.lo) / 2;
+          scales_expected_[i] = static_cast<float>(expected);
         }
+        if (wrong) continue;
         worst = {owner.seq, owner.pos, h, -1, static_cast<double>(scales_[i]), expected, 0};
-        return fmt::format("{} slot {} head {}: got {:.9g}, expected {:.9g} ({})", scales_name(), r, h,
-                           worst.got, worst.expected, whose(r));
+        wrong = fmt::format("{} slot {} head {}: got {:.9g}, expected {:.9g} ({})", scales_name(), r, h,
+                            worst.got, worst.expected, whose(r));
       }
     }
-    if (scales_.empty() ||
+    if (wrong || scales_.empty() ||
         std::memcmp(scales_expected_.data(), scales_.data(), scales_.size() * sizeof(float)) == 0) {
-      return std::nullopt;
+      return wrong;
     }
     return fmt::format("{}: bytes between rows differ", scales_name());
   }
@@ -215,8 +238,8 @@ class CacheCheck {
   }
 
   /// Writes appended row r, head h to `expected_`. Returns false if an element is outside its interval, and
-  /// describes the element in `worst`.
-  bool lay_over(int64_t r, int32_t h, WorstElement* worst) {
+  /// describes the element in `worst`. `all`: goes on with what is right there.
+  bool lay_over(int64_t r, int32_t h, WorstElement* worst, bool all = false) {
     const RowOwner owner = plan_.appended[static_cast<std::size_t>(r)];
     const auto n = static_cast<std::size_t>(job_.head_dim);
     const std::size_t size = dtype_size(job_.dtype);
@@ -232,7 +255,9 @@ class CacheCheck {
       const double scale = scale_of(r, h, c);
       if (!contains(allowed(x[c], slack[c], scale), stored)) {
         if (worst) *worst = {owner.seq, owner.pos, h, static_cast<int>(c), stored, x[c] / scale, 0};
-        return false;
+        if (!all) return false;
+        store_float(job_.dtype, expected_.data(), i, static_cast<float>(x[c] / scale));
+        continue;
       }
       std::memcpy(&expected_[static_cast<std::size_t>(i) * size], &got_[static_cast<std::size_t>(i) * size],
                   size);
@@ -307,6 +332,32 @@ void check_caches(const Workload& w, const AppendedRows& rows, const HostOutputs
     v.fail(detector::kCacheBits, *wrong);
   }
   for (std::string& clue : cache_clues(found)) v.clues.push_back(std::move(clue));
+}
+
+void expect_caches(const Workload& w, const AppendedRows& rows, const HostOutputs& got, ExpectedOutputs& e) {
+  const auto bytes = [](const std::vector<float>& x) {
+    return reinterpret_cast<const unsigned char*>(x.data());
+  };
+  HostOutputs launched = got;
+  for (const bool is_v : {false, true}) {
+    const std::vector<float>& scales = is_v ? got.v_scales : got.k_scales;
+    if (scales.empty()) continue;
+    std::vector<float>& right = is_v ? launched.v_scales : launched.k_scales;
+    right = CacheCheck(w, rows, is_v, got).expected_scales();
+    e.tensors.push_back(not_compared(is_v ? "v_scales" : "k_scales", {std::ssize(scales)}));
+    put_bits(e.tensors.back(), DType::kFp32, bytes(right), bytes(scales));
+  }
+  const CaseParams& p = w.item().params;
+  for (const bool is_v : {false, true}) {
+    const HostBytes& cache = is_v && !p.one_row ? got.v_cache : got.k_cache;
+    const DType type = is_v ? p.type_of_v() : p.type_of_k();
+    if (!is_v || !p.one_row)
+      e.tensors.push_back(not_compared(is_v ? "v_cache" : "k_cache",
+                                       {cache.size() / static_cast<int64_t>(dtype_size(type))}));
+    CacheCheck check(w, rows, is_v, launched);
+    const HostBytes& right = check.expected();
+    put_bits(e.tensors.back(), type, right.data(), cache.data(), &cache);
+  }
 }
 
 }  // namespace attnbench

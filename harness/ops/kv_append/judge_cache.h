@@ -1,7 +1,7 @@
 // Compares whole caches with what an append must leave in them.
 #pragma once
 
-#include "harness/facts/verdict.h"
+#include "harness/judge/expected.h"
 #include "harness/ops/kv_append/judge_rows.h"
 #include "harness/tensors/workload.h"
 
@@ -11,5 +11,10 @@ namespace attnbench {
 /// copies, or lie within the rounding interval of what float32 may compute. Quantised rows are judged with the scale that
 /// was given or that the launch stored; stored scales are judged, too. Every other byte must be unchanged.
 void check_caches(const Workload& workload, const AppendedRows& rows, const HostOutputs& outputs, Verdict& v);
+
+/// Adds what the caches, and the scales that the launch computes, must hold. Elements that lie within their intervals are
+/// as launched. Rows whose scale is wrong are those of the right scale.
+void expect_caches(const Workload& workload, const AppendedRows& rows, const HostOutputs& got,
+                   ExpectedOutputs& expected);
 
 }  // namespace attnbench

@@ -11,8 +11,9 @@ namespace attnbench {
 
 /// Compares every byte of query_out: rows of tokens as judge_cache.h does with keys, and that rows of padding
 /// tokens and the padding between rows are as they were, 0xff. Returns the first difference, in words, and
-/// describes it in `worst`.
+/// describes it in `worst`. Sets `expected` to the right bytes.
 std::optional<std::string> check_query_out(const Workload& w, const AppendedRows& rows,
-                                           const HostOutputs& outputs, WorstElement& worst);
+                                           const HostOutputs& outputs, WorstElement& worst,
+                                           std::vector<unsigned char>& expected);
 
 }  // namespace attnbench

@@ -41,6 +41,13 @@ class MoveCheck {
     return first_difference(worst);
   }
 
+  /// After run(): sets what the destination must hold.
+  void put_expected(ExpectedOutputs& e) const {
+    e.tensors.push_back(not_compared(is_v_ ? "v_dst" : "k_dst",
+                                     {got_.size() / static_cast<int64_t>(dtype_size(job_.dtype))}));
+    put_bits(e.tensors.back(), job_.dtype, expected_.data(), got_.data(), &got_);
+  }
+
   CacheFindings findings() const {
     return find_in_cache(job_.num_rows, job_.num_heads,
                          {[this](const CacheRow& row) { return !has(row, expected_.data() + byte(row)); },
@@ -200,7 +207,25 @@ Verdict verify_move(const Workload& w, const HostOutputs& outputs) {
   return v;
 }
 
-const JudgeOps ops::kv_move::kJudgeOps = {[](const Workload& w, const HostOutputs& outputs, const Numerics&,
-                                             const Check&, int) { return verify_move(w, outputs); }};
+namespace ops::kv_move {
+namespace {
 
+void expect(const Workload& w, const HostOutputs& got, const Numerics&, const Check&, int,
+            ExpectedOutputs& e) {
+  for (const bool is_v : {false, true}) {
+    if (is_v && w.item().params.v_is_k_view) continue;
+    MoveCheck check(w, is_v, got);
+    WorstElement worst;
+    check.run(worst);
+    check.put_expected(e);
+  }
+}
+
+}  // namespace
+
+const JudgeOps kJudgeOps = {[](const Workload& w, const HostOutputs& outputs, const Numerics&, const Check&,
+                               int) { return verify_move(w, outputs); },
+                            expect};
+
+}  // namespace ops::kv_move
 }  // namespace attnbench

@@ -55,7 +55,9 @@ constexpr MergeMistake kMistakes[] = {
 
 class MergeJudge {
  public:
-  MergeJudge(const Case& c, const HostOutputs& outputs, const Numerics& numerics)
+  /// `expected`: gets what the outputs of rows that are compared must be; null: it is not wanted.
+  MergeJudge(const Case& c, const HostOutputs& outputs, const Numerics& numerics,
+             ExpectedOutputs* expected = nullptr)
       : c_(c),
         p_(c.params),
         outputs_(outputs),
@@ -63,7 +65,14 @@ class MergeJudge {
         stored_(c),
         model_(numerics, stored_.type, c.params.head_dim, 0, 1, 0, stored_.scale),
         rows_(merge_rows(c.params)),
-        values_(static_cast<std::size_t>(p_.head_dim)) {}
+        values_(static_cast<std::size_t>(p_.head_dim)),
+        expected_(expected) {
+    if (expected_ == nullptr) return;
+    const int64_t heads = p_.num_heads_q;
+    expected_->tensors = {not_compared("out", {rows_, heads, p_.head_dim}),
+                          not_compared("lse", p_.out_lse_token_major ? std::vector<int64_t>{rows_, heads}
+                                                                     : std::vector<int64_t>{heads, rows_})};
+  }
 
   /// Checks that a row is finite, or empty if all its states are; with `full`, compares it as well. Keeps the
   /// first complaint.
@@ -94,7 +103,9 @@ class MergeJudge {
     }
     if (!full) return;
     ++v_.rows;
-    if (!empty) compare(row, head, lse);
+    if (!empty) return compare(row, head, lse);
+    for (int d = 0; d < p_.head_dim; ++d) expect_out(row, head, d, 0, 0);
+    expect_lse(row, head, -INFINITY, 0);
   }
 
   Verdict conclude() {
@@ -136,6 +147,23 @@ class MergeJudge {
   }
 
  private:
+  void expect_out(int64_t row, int head, int channel, double o, double sigma) {
+    if (expected_ == nullptr) return;
+    ExpectedOutput& to = expected_->tensors.front();
+    const auto at = static_cast<std::size_t>((row * p_.num_heads_q + head) * p_.head_dim + channel);
+    to.value[at] = o / stored_.scale;
+    to.sigma[at] = static_cast<float>(sigma / stored_.scale);
+  }
+  void expect_lse(int64_t row, int head, double lse, double sigma) {
+    if (expected_ == nullptr) return;
+    ExpectedOutput& to = expected_->tensors.back();
+    const double unit = p_.lse_base2 ? std::numbers::ln2 : 1;
+    const auto at =
+        static_cast<std::size_t>(p_.out_lse_token_major ? row * p_.num_heads_q + head : head * rows_ + row);
+    to.value[at] = lse / unit;
+    to.sigma[at] = static_cast<float>(sigma / unit);
+  }
+
   double out(int64_t row, int head, int channel) const {
     return stored_.value(outputs_.out, (row * p_.num_heads_q + head) * int64_t{p_.head_dim} + channel);
   }
@@ -220,6 +248,7 @@ class MergeJudge {
       const double quantum = model_.out_quantum();  // spacing of the output type's subnormals
       const double sigma =
           std::sqrt(rounding * rounding / 3 + weights + accumulation + quantum * quantum / 12 + 0x1p-290);
+      expect_out(row, head, d, o, sigma);
       const double got = out(row, head, d);
       const double error = got - o;
       const double z = error / sigma;
@@ -260,6 +289,7 @@ class MergeJudge {
     const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(merged_.lse) : 0;  // by download_outputs
     const double sigma_lse = std::sqrt(log * log + n_.exp_rel_err * n_.exp_rel_err + u * u * (states_ + 2) +
                                        converted * converted);
+    expect_lse(row, head, merged_.lse, sigma_lse);
     const double lse_z = std::abs(got_lse - merged_.lse) / sigma_lse;
     if (!(row_max <= kMaxZ) || !(figure <= 1)) try_mistakes(row, head, got_lse, sigmas, sigma_lse);
     if (!(lse_z <= v_.lse_max_z)) {
@@ -289,25 +319,30 @@ class MergeJudge {
   Fits fits_[std::size(kMistakes)];  ///< of all rows tried
   int tried_ = 0;
   std::string complaint_, complaint_detector_, worst_row_, worst_lse_;
+  ExpectedOutputs* expected_;
 };
+
+/// Judges all rows, and compares those that `seed` draws. Returns their number.
+int64_t take_rows(MergeJudge& judge, const CaseParams& p, CheckMode mode, uint64_t seed) {
+  const int64_t items = merge_rows(p) * p.num_heads_q;
+  const int64_t elements = items * p.states * p.head_dim;
+  const int64_t one_in = mode == CheckMode::kFull ? 1 : elements / kSampledElements + 1;
+  std::mt19937_64 draw(seed);
+  for (int64_t i = 0; i < items; ++i) {
+    judge.take(i / p.num_heads_q, static_cast<int>(i % p.num_heads_q),
+               draw() % static_cast<uint64_t>(one_in) == 0);
+  }
+  return items;
+}
 
 }  // namespace
 
 Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& numerics,
                      const Check& check) {
   const auto begin = std::chrono::steady_clock::now();
-  const CaseParams& p = c.params;
-  const int64_t rows = merge_rows(p);
-  const int64_t items = rows * p.num_heads_q;
-  const int64_t elements = items * p.states * p.head_dim;
-  const int64_t one_in = check.mode == CheckMode::kFull ? 1 : elements / kSampledElements + 1;
   const uint64_t seed = seed_or_drawn(check.rows_seed);
-  std::mt19937_64 draw(seed);
   MergeJudge judge(c, outputs, numerics);
-  for (int64_t i = 0; i < items; ++i) {
-    judge.take(i / p.num_heads_q, static_cast<int>(i % p.num_heads_q),
-               draw() % static_cast<uint64_t>(one_in) == 0);
-  }
+  const int64_t items = take_rows(judge, c.params, check.mode, seed);
   Verdict v = judge.conclude();
   v.rows_total = items;
   v.method = v.rows == items ? "full" : "sampled";
@@ -319,6 +354,11 @@ Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& 
 const JudgeOps ops::merge_states::kJudgeOps = {
     [](const Workload& w, const HostOutputs& outputs, const Numerics& numerics, const Check& check, int) {
       return verify_merge(w.item(), outputs, numerics, check);
+    },
+    [](const Workload& w, const HostOutputs& got, const Numerics& numerics, const Check& check, int,
+       ExpectedOutputs& e) {
+      MergeJudge judge(w.item(), got, numerics, &e);
+      take_rows(judge, w.item().params, check.mode, check.rows_seed);
     }};
 
 }  // namespace attnbench
