@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "harness/cases/cost.h"
 #include "harness/launch/last_words.h"
 #include "harness/ops/attention_backward/faults_host.h"
 #include "harness/ops/tensors_ops.h"
@@ -297,8 +298,11 @@ std::vector<const Case*> likely_first(const std::vector<Case>& sweep, const Case
   };
   const std::set<std::string> wanted = settings(own);
   std::vector<std::pair<double, const Case*>> ranked;
+  constexpr double kMostBytes =
+      1 << 30;  // faults copy whole tensors to the host, holes of sparse pools included
   for (const Case& c : sweep) {
     if (c.params.op != own.params.op || c.params.expect_refused != own.params.expect_refused) continue;
+    if (cost_of(c).device_bytes > kMostBytes) continue;
     const std::set<std::string> words = settings(c);
     const auto common = std::ranges::count_if(wanted, [&](const auto& w) { return words.contains(w); });
     constexpr double kLongest = 1e6;  // seconds
