@@ -277,6 +277,21 @@ def selftest(data):
             f"\n\n{counts['caught']} of {len(faults)} faults caught; {clean['runs']:,} clean runs, {clean['false_alarms']} false alarms.")
 
 
+def quick(data):
+    """What quick catches of that which smoke does: with the seed of both, and with another one; and of the wrong kernels."""
+    smoke, rows = data["smoke"], []
+    known = set(smoke["caught"]["20"])
+    for name in ("smoke", "quick"):
+        of = data[name]
+        share = {seed: (len(known & set(of["caught"][seed])), len(known & {*of["caught"][seed], *of["missed"][seed]})) for seed in of["caught"]}
+        share["corpus"] = len(set(of["corpus"]) & set(smoke["corpus"])), len(smoke["corpus"])
+        demand(all(caught >= 0.95 * tried > 0 for caught, tried in share.values()), f"{name} catches too little: {share}", "scripts/quick.py --choose")
+        seconds = f"{of['seconds']['mine']:.1f}" if "mine" in of["seconds"] else ""
+        rows.append([f"`{name}`", str(of["cases"]), seconds, *("{} of {}".format(*share[k]) if k in share else "" for k in ("20", "21", "corpus"))])
+    demand(data["quick"]["seconds"]["mine"] <= 10, "quick takes too long", "scripts/quick.py --choose")
+    return table(["sweep", "cases", "C++ start, s", "faults caught", "with another seed", "wrong kernels of this folder"], "lr", rows)
+
+
 def cheats(*files):
     """What caught which cheats on each device."""
     found = [{c["name"]: c for c in data["cheats"]} for data in files]
@@ -351,6 +366,7 @@ TABLES = {
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
     "mutants": (["cpu/mutants.json"], mutants),
     "selftest": (["cpu/selftest.json"], selftest),
+    "quick": (["cpu/quick.json"], quick),
     "power": (["cpu/smoke.csv"], power),
     **{f"{k}_backward": (gradient_tables.files(f"{k}_backward"), lambda *data, make=getattr(gradient_tables, k): table(*make(*data)))
        for k in ("sensitivity", "peers")},

@@ -187,7 +187,14 @@ void CaseOptions::add(CLI::App& command) {
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
-  option(command, "--seed", seed, "N", "Seed of all values and drawn lengths; overrides the file's")
+  add_seed_option(command, seed);
+  option(command, "--filter", filter, "REGEX",
+         "Only cases in whose id, as 'attnbench list' prints it, this regular expression (RE2) is "
+         "found. A sweep's name is no part of ids: take what its ids share");
+}
+
+CLI::Option* add_seed_option(CLI::App& command, std::optional<uint64_t>& seed) {
+  return option(command, "--seed", seed, "N", "Seed of all values and drawn lengths; overrides the file's")
       ->check([](const std::string& text) {  // CLI11 would accept -1 as the largest number
         const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
         uint64_t n = 0;
@@ -195,9 +202,6 @@ void CaseOptions::add(CLI::App& command) {
             digits && std::from_chars(text.data(), text.data() + text.size(), n).ec == std::errc();
         return fits ? "" : fmt::format("a whole number from 0 to {} required, given '{}'", UINT64_MAX, text);
       });
-  option(command, "--filter", filter, "REGEX",
-         "Only cases in whose id, as 'attnbench list' prints it, this regular expression (RE2) is "
-         "found. A sweep's name is no part of ids: take what its ids share");
 }
 
 int Cases::exit_code() const {

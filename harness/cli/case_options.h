@@ -12,7 +12,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace attnbench::cli {
 
@@ -27,6 +28,8 @@ struct CaseOptions {
 
   void add(CLI::App& command);
 };
+
+CLI::Option* add_seed_option(CLI::App& command, std::optional<uint64_t>& seed);
 
 struct Cases {
   std::string name;    ///< of the configuration, or of all joined by "+"

@@ -428,9 +428,8 @@ int run(const RunOptions& given, const Program& program) {
   std::vector<Record> records = earlier_records(dir, o, context, work, journal);
   if (earlier) context.ceilings = earlier->ceilings;
   write_reports(dir, o.formats, context, records);
-  if (!o.resume.empty() && !o.quiet) {
+  if (!o.resume.empty() && !o.quiet)
     std::cerr << fmt::format("{}: {} of {} runs are finished\n", dir.string(), records.size(), work.size());
-  }
 
   set_advice(fmt::format("finished cases are in {}; --resume {} continues{}",
                          (dir / "journal.jsonl").string(), o.folder_to_resume(dir),
@@ -480,11 +479,12 @@ void add_run(CLI::App& app, Program& program) {
       "results/runs/smoke\n"
       "  attnbench run quickstart --filter paged --set dtype=fp16 --kernel cpu\n"
       "  attnbench run --case '{kv: paged, batch: 8q1s4k, block_size: 64}'\n"
-      "  attnbench run quickstart --plugin ./mine.so --kernel mine\n"
+      "  attnbench run quick --plugin ./mine.so --kernel mine --no-time --watch\n"
       "  attnbench run capture.safetensors; attnbench run flashinfer-trace/     (harness/interop/README.md)\n"
       "Exit codes: 0 all good, 1 a wrong result, 2 usage or configuration error, 4 a time below what the hardware\n"
       "  allows, 5 crash, hang or device error, 6 nothing matched or nothing ran, 130 interrupted.");
   command->callback([=, &program] {
+    if (o->watch) return watch_instead(o, program);
     program.calls = o->in_process ? Calls::kHere : Calls::kInWorkers;
     if (const char* gate = std::getenv(kGateFolder); gate != nullptr) {
       o->gate = gate;

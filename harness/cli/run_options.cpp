@@ -58,25 +58,34 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
   command->add_flag("--in-process", o->in_process,
                     "Run the cases in this process, for debuggers: a crash or a hang ends the run");
   add_worker_options(*command, o->worker, program);
-  path_option(*command, "-o,--out", o->out, "DIR", "Folder of the reports (default: results/runs/DATE-NAME)");
-  path_option(
+  auto* watch = command->add_flag(
+      "--watch", o->watch,
+      "Run again whenever a file of --plugin or a sweep file changes, each time in a new folder of results/runs, and "
+      "print which cases became right or wrong. Ctrl-C ends it");
+  auto* out = path_option(*command, "-o,--out", o->out, "DIR",
+                          "Folder of the reports (default: results/runs/DATE-NAME)");
+  auto* dump = path_option(
       *command, "--dump", o->dump, "DIR",
       "Write inputs, outputs, expected outputs and |error| / sigma of one case on one kernel to this new "
       "folder as .npy; 'python DIR/worst.py' prints the worst elements");
-  path_option(*command, "--resume", o->resume, "DIR",
-              "Go on with the interrupted run of this folder: the same configuration and options; cases "
-              "that are finished are not repeated");
-  option(*command, "--shard", o->shard, "I/N",
-         "Only the I-th of N shares of the cases, of equal estimated cost and the same on every "
-         "machine; attnbench merge joins the results");
+  auto* resume =
+      path_option(*command, "--resume", o->resume, "DIR",
+                  "Go on with the interrupted run of this folder: the same configuration and options; cases "
+                  "that are finished are not repeated");
+  auto* shard =
+      option(*command, "--shard", o->shard, "I/N",
+             "Only the I-th of N shares of the cases, of equal estimated cost and the same on every "
+             "machine; attnbench merge joins the results");
   list_option(*command, "--format", o->formats,
               "Reports: json (results.json, always written), csv, md, junit (comma-separated)");
   command->add_flag("--fail-fast", o->fail_fast, "Stop at the first case that is not a pass or a skip");
-  command->add_flag(
+  auto* last_failed = command->add_flag(
       "--last-failed", o->last_failed,
       "Only what failed in the last run: that in the folder of --out, or else the newest one in results/runs "
       "of the same sweeps and plug-ins");
-  command->add_flag("--dry-run", o->dry_run, "Print the line that would run each case, and run none");
+  auto* dry_run =
+      command->add_flag("--dry-run", o->dry_run, "Print the line that would run each case, and run none");
+  for (CLI::Option* other : {out, dump, resume, shard, last_failed, dry_run}) watch->excludes(other);
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->add_flag("-v,--verbose", o->verbose, "Before each case print the line that reproduces it");
 }

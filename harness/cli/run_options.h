@@ -38,6 +38,7 @@ struct RunOptions {
   bool verbose = false;
   bool fail_fast = false;
   bool last_failed = false;
+  bool watch = false;
   std::string gate;  ///< folder of the gate that this run is a turn of, which speaks in its place; else empty
 
   bool is_turn() const { return !gate.empty(); }
@@ -55,5 +56,9 @@ struct Program;
 
 /// Adds them to the command. They live as long as it does.
 void add_run_options(CLI::App& command, const std::shared_ptr<RunOptions>& options, Program& program);
+
+/// --watch: makes this command line without it, again after each change of a plug-in or a sweep file, what the program
+/// does. Each time prints what differs from the last one.
+void watch_instead(const std::shared_ptr<RunOptions>& options, Program& program);
 
 }  // namespace attnbench::cli

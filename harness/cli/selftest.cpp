@@ -10,11 +10,13 @@
 #include <iostream>
 #include <sstream>
 
+#include "harness/cli/case_options.h"
 #include "harness/cli/cheats.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/executor.h"
+#include "harness/cli/installed.h"
 #include "harness/cli/option.h"
 #include "harness/cli/pattern.h"
 #include "harness/cli/plugins.h"
@@ -33,6 +35,7 @@ namespace {
 
 struct SelftestFlags {
   std::string device = "auto";
+  CaseOptions sweep;
   std::vector<std::string> kernels;
   std::vector<std::string> formats = {"json"};
   std::string filter;
@@ -178,6 +181,17 @@ CheatOptions cheat_options(const SelftestFlags& flags, const Program& program) {
   return o;
 }
 
+/// Faults go into the cases of a sweep, which are checked as the sweep says.
+void take_sweep(const CaseOptions& sweep, SelftestOptions& options) {
+  Cases cases = load_cases(sweep);
+  if (!cases.check_conflict.empty()) throw UsageError(cases.check_conflict + ": name one of them");
+  const Checks checks = checks_of(cases.check);
+  if (checks.mode == CheckMode::kOff)
+    throw UsageError("the file's 'check: off' catches nothing: name another sweep");
+  options.cases = std::move(cases.cases);
+  options.sweep_checks = {checks.mode, checks.invariants};
+}
+
 int run_selftest_command(const SelftestFlags& given, const Program& program) {
   if (given.worker) return serve_steps(program.kernels);
   if (given.cheats) return run_cheats(cheat_options(given, program));
@@ -194,6 +208,7 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   options.chosen = filter_of(flags.filter);
   if (!flags.quiet) options.progress = [](const std::string& line) { std::cerr << line << "\n"; };
   options.stop = stop_requested;
+  if (!flags.sweep.configs.empty()) take_sweep(flags.sweep, options);
   const std::filesystem::path dir(flags.out);
   // Before the work, so that a wrong path costs nothing.
   make_folder(dir);
@@ -250,6 +265,12 @@ void add_selftest(CLI::App& app, Program& program) {
   auto* command =
       app.add_subcommand("selftest", "Test the checks: wrong kernels must be caught, right ones must pass");
   auto o = std::make_shared<SelftestFlags>();
+  auto* config = option(
+      *command, "config", o->sweep.configs, "CONFIG",
+      "Sweeps: the faults go into their cases, those with most of a fault's keys first, until one catches it "
+      "(default: into cases of their own). A fault has escaped if no case catches it");
+  config->transform(sweep_path);
+  add_seed_option(*command, o->sweep.seed)->needs(config);
   option(*command, "--device", o->device, "DEVICE",
          "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N");
   add_kernel_option(
@@ -303,7 +324,8 @@ void add_selftest(CLI::App& app, Program& program) {
       "--clues", o->clues,
       "Instead: whether the clues of a wrong attention case name its fault, over all cases of "
       "the faults and the seeds (clues.json)");
-  clues->excludes(sensitivity)->excludes(in_process);
+  clues->excludes(sensitivity)->excludes(in_process)->excludes(config);
+  sensitivity->excludes(config);
   auto* cheats = command->add_option(
       "--cheats", o->cheats_dir,
       "Instead: run the kernels that cheat in DIR (default: tests/cheats in the program's own folder), "
@@ -312,6 +334,7 @@ void add_selftest(CLI::App& app, Program& program) {
       ->expected(0, 1)
       ->excludes(sensitivity)
       ->excludes(in_process)
+      ->excludes(config)
       ->excludes(filter)
       ->excludes(clues);
   command->add_flag("-q,--quiet", o->quiet, "No progress");
@@ -320,6 +343,7 @@ void add_selftest(CLI::App& app, Program& program) {
       "  attnbench selftest --device cpu\n"
       "  attnbench selftest --kernel cuda_simt --filter paging --format json,md --out results/runs/selftest\n"
       "  attnbench selftest --plugin ./mine.so --kernel mine\n"
+      "  attnbench selftest smoke --kernel cpu\n"
       "  attnbench selftest --cheats --device cpu\n"
       "Exit codes: 0 all faults that apply were caught and no clean run failed, 1 otherwise, 5 a step "
       "crashed, "

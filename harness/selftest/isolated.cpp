@@ -171,7 +171,9 @@ StepResult IsolatedSteps::run(const SelftestStep& step) {
                     {"op", static_cast<int>(step.kernel->op)},
                     {"fault", step.fault},
                     {"item", step.item},
-                    {"seed", step.seed}}}});
+                    {"seed", step.seed},
+                    {"check", step.sweep_checks ? static_cast<int>(step.sweep_checks->mode) : -1},
+                    {"invariants", step.sweep_checks && step.sweep_checks->invariants}}}});
   std::string item;
   for (;;) {
     const Answer a = wait_for_answer(options_.timeout_s);
@@ -211,8 +213,10 @@ int serve_steps(KernelTable table) {
     const Message& j = m.at("step");
     const auto kernels = select_kernels(table, static_cast<Op>(j.at("op").get<int>()), device->info().kind,
                                         {j.at("kernel").get<std::string>()});
-    const SelftestStep step{kernels.at(0), j.at("fault").get<std::string>(), j.at("item").get<std::string>(),
-                            j.at("seed").get<uint64_t>()};
+    SelftestStep step{kernels.at(0), j.at("fault").get<std::string>(), j.at("item").get<std::string>(),
+                      j.at("seed").get<uint64_t>()};
+    if (const int check = j.at("check").get<int>(); check >= 0)
+      step.sweep_checks = {static_cast<CheckMode>(check), j.at("invariants").get<bool>()};
     try {
       const StepResult found = run_step(step, *device, [&](const std::string& id) {
         set_in_hand(fmt::format("selftest {}, case {}", step.text(), id));

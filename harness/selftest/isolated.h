@@ -2,7 +2,7 @@
 // a new worker goes on.
 //
 //   to the worker     {"open": {"device", "threads"}}             first
-//                     {"step": {"kernel", "op", "fault", "item", "seed"}}
+//                     {"step": {"kernel", "op", "fault", "item", "seed", "check", "invariants"}}
 //   to the supervisor {"ready": {"device": {...}}} or {"failed": "why"}
 //                     {"case": id}                                the case that the step begins
 //                     {"step": {...}}                             the step's result (selftest/report.h)

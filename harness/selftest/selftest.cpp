@@ -6,14 +6,17 @@
 #include <cmath>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
+#include "harness/cases/cost.h"
 #include "harness/launch/last_words.h"
 #include "harness/ops/attention_backward/faults_host.h"
 #include "harness/ops/tensors_ops.h"
 #include "harness/results/text.h"
 #include "harness/selftest/fault.h"
+#include "harness/session/estimate.h"
 #include "harness/session/session.h"
 
 namespace attnbench {
@@ -35,9 +38,18 @@ SessionOptions all_checks(int repeats) {
   return o;
 }
 
-Record run(const Case& c, const Kernel& kernel, Device& device, int repeats) {
+/// `sweep`: the checks of a sweep's case, of which nothing is asked but whether it passes.
+Record run(const Case& c, const Kernel& kernel, Device& device, int repeats,
+           const std::optional<SweepChecks>& sweep = {}) {
   bool lost = false;
-  Record r = run_item({&c, &kernel}, device, all_checks(repeats), lost);
+  SessionOptions o = all_checks(repeats);
+  if (sweep) {
+    o.check = sweep->mode;
+    o.invariants = sweep->invariants;
+    o.repeats = 2;
+    o.all_detectors = false;
+  }
+  Record r = run_item({&c, &kernel, 0, /*experiments=*/!sweep}, device, o, lost);
   if (lost) throw DeviceError(fmt::format("{} is unusable: {}", device.info().name, r.reason), true);
   return r;
 }
@@ -134,8 +146,10 @@ bool has_no_effect(const Case& c, const Kernel& kernel, Device& device, const Fa
 /// Gets the id of each case of a step before it runs.
 using Follower = std::function<void(const std::string& id)>;
 
-FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel& kernel, Device& device,
+FaultResult run_fault(const FaultClass& group, const Fault& fault, const SelftestStep& step, Device& device,
                       const Follower& before) {
+  const Kernel& kernel = *step.kernel;
+  const bool own = step.item.empty();
   FaultResult result;
   result.name = fault.name;
   result.fault_class = group.name;
@@ -149,15 +163,15 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     result.reason = fmt::format("{} refuses the launches that would show this fault", kernel.name);
     return result;
   }
-  for (const std::string& yaml : fault.cases) {
-    const Case c = fault_case(fault.about_types() ? yaml : in_type_of(kernel, yaml), 1);
+  for (const std::string& yaml : own ? fault.cases : std::vector{step.item}) {
+    const Case c = fault_case(!own || fault.about_types() ? yaml : in_type_of(kernel, yaml), step.seed);
     if (c.params.op != kernel.op) continue;
     result.item = c.id;
     before(c.id);
     Seen seen;
     Tamper tamper(kernel, device);
     const Kernel& wrong = tamper.armed([&](Tamper& t, const OpParams& op) {
-      if (t.launches() > 1 || c.params.expect_refused) return fault.launch(t, op);
+      if (!own || t.launches() > 1 || c.params.expect_refused) return fault.launch(t, op);
       if (!traits_of(op.op).forward() || (op.attention.features & kBeyondHost)) {
         return judge_by_good(
             t, op, [&] { return fault.launch(t, op); }, seen);
@@ -169,7 +183,7 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
       return status;
     });
     if (fault.supports_all) tamper.take_all();
-    const Record r = run(c, wrong, device, fault.repeats);
+    const Record r = run(c, wrong, device, fault.repeats, step.sweep_checks);
     if (r.status == Status::kSkip) {
       if (result.reason.empty() || result.reason.starts_with(kNeedsMore))
         result.reason = kNeedsMore + r.reason;
@@ -185,7 +199,7 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
           tamper.refusal();
       continue;
     }
-    if (r.status == Status::kPass && has_no_effect(c, kernel, device, fault)) {
+    if (own && r.status == Status::kPass && has_no_effect(c, kernel, device, fault)) {
       result.reason = "no effect: the kernel gives the same bits with this mistake, in each launch";
       continue;
     }
@@ -273,6 +287,35 @@ std::pair<const FaultClass*, const Fault*> find_fault(const std::string& name) {
   throw std::logic_error("no fault has the name " + name);
 }
 
+/// The cases of a sweep to which a fault of `own` may be put: those with most of its keys first, then the cheapest.
+std::vector<const Case*> likely_first(const std::vector<Case>& sweep, const Case& own) {
+  const auto settings = [](const Case& c) {
+    std::set<std::string> words;
+    std::istringstream text(case_yaml(c.params));
+    for (std::string word; std::getline(text, word, ',');)
+      words.insert({word, word.substr(0, word.find(':'))});
+    return words;
+  };
+  const std::set<std::string> wanted = settings(own);
+  std::vector<std::pair<double, const Case*>> ranked;
+  constexpr double kMostBytes =
+      1 << 30;  // faults copy whole tensors to the host, holes of sparse pools included
+  for (const Case& c : sweep) {
+    if (c.params.op != own.params.op || c.params.expect_refused != own.params.expect_refused) continue;
+    if (cost_of(c).device_bytes > kMostBytes) continue;
+    const std::set<std::string> words = settings(c);
+    const auto common = std::ranges::count_if(wanted, [&](const auto& w) { return words.contains(w); });
+    constexpr double kLongest = 1e6;  // seconds
+    ranked.emplace_back(estimated_seconds(c.params, {}, CheckMode::kSampled, true).check.middle() -
+                            kLongest * static_cast<double>(common),
+                        &c);
+  }
+  std::ranges::stable_sort(ranked, {}, &std::pair<double, const Case*>::first);
+  std::vector<const Case*> cases;
+  for (const auto& [rank, c] : ranked) cases.push_back(c);
+  return cases;
+}
+
 void add(const CleanResult& more, CleanResult& clean) {
   clean.runs += more.runs;
   clean.skipped += more.skipped;
@@ -307,9 +350,15 @@ std::vector<SelftestStep> plan_selftest(KernelTable table, DeviceKind device,
       for (const FaultClass& group : groups) {
         for (const Fault& fault : group.faults) {
           if (options.chosen && !options.chosen(full_name(group, fault))) continue;
-          if (fault_case(fault.cases[0], 1).params.op != op) continue;
-          cases.insert(fault.cases.begin(), fault.cases.end());
-          with_faults.push_back({kernel, full_name(group, fault), "", 1});
+          const Case own = fault_case(fault.cases[0], 1);
+          if (own.params.op != op) continue;
+          if (!options.sweep_checks) {
+            cases.insert(fault.cases.begin(), fault.cases.end());
+            with_faults.push_back({kernel, full_name(group, fault)});
+          }
+          for (const Case* c : likely_first(options.cases, own))
+            with_faults.push_back({kernel, full_name(group, fault), case_yaml(c->params, c->batch), c->seed,
+                                   options.sweep_checks});
         }
       }
       for (const std::string& yaml : cases) {
@@ -327,7 +376,7 @@ std::vector<SelftestStep> plan_selftest(KernelTable table, DeviceKind device,
 StepResult run_step(const SelftestStep& step, Device& device, const Follower& before) {
   if (step.fault.empty()) return {std::nullopt, run_clean(step, device, before)};
   const auto [group, fault] = find_fault(step.fault);
-  return {run_fault(*group, *fault, *step.kernel, device, before), {}};
+  return {run_fault(*group, *fault, step, device, before), {}};
 }
 
 std::string repro_of_clean(const SelftestStep& step, const std::string& device) {
@@ -345,8 +394,11 @@ SelftestResult run_selftest(const std::vector<SelftestStep>& steps,
   SelftestResult result;
   std::size_t done = 0;
   std::set<const Kernel*> begun, wrong;  // wrong by themselves; one that crashes may be right in other cases
+  std::string fault;                     // in hand, as text
   for (const SelftestStep& step : steps) {
     if (!step.fault.empty() && wrong.contains(step.kernel)) continue;
+    const bool again = !step.fault.empty() && step.text() == fault;  // on the next case of a sweep
+    if (again && result.faults.back().outcome == Outcome::kCaught) continue;
     if (options.stop && options.stop()) {
       result.unfinished = "interrupted";
       break;
@@ -361,13 +413,16 @@ SelftestResult run_selftest(const std::vector<SelftestStep>& steps,
         if (f.beside.empty() && found.clean.errors == 0) wrong.insert(step.kernel);
       }
       if (!found.fault) continue;
-      result.faults.push_back(*found.fault);
+      fault = step.text();
+      if (!again) result.faults.push_back(*found.fault);
+      if (again && found.fault->outcome != Outcome::kNotApplicable) result.faults.back() = *found.fault;
     } catch (const DeviceError& e) {
       result.unfinished = fmt::format("{}: {}", step.text(), e.what());
       break;
     }
     const FaultResult& f = result.faults.back();
-    if (options.progress && f.outcome != FaultResult::Outcome::kNotApplicable) {
+    const bool goes_on = step.sweep_checks && f.outcome != Outcome::kCaught;
+    if (options.progress && f.outcome != Outcome::kNotApplicable && !goes_on) {
       options.progress(fmt::format("{:<14} {}/{} on {}: {}", outcome_name(f.outcome), f.fault_class, f.name,
                                    f.kernel, f.reason));
     }

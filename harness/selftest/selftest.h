@@ -7,14 +7,26 @@
 #include <string>
 #include <vector>
 
+#include "harness/cases/case.h"
 #include "harness/device/device.h"
+#include "harness/facts/verdict.h"
 #include "harness/launch/launcher.h"
 
 namespace attnbench {
 
+/// How the cases of a sweep are checked.
+struct SweepChecks {
+  CheckMode mode = CheckMode::kSampled;
+  bool invariants = false;
+};
+
 struct SelftestOptions {
   std::vector<std::string> kernels;  ///< names; empty: all kernels of the device
   int seeds = 1;                     ///< clean runs take seeds 1..seeds of every case
+  /// Cases of a sweep, in place of those of the faults: each fault runs on them until one catches it. Those with most
+  /// of its keys come first. Used if `sweep_checks` is set.
+  std::vector<Case> cases;
+  std::optional<SweepChecks> sweep_checks;
   std::function<bool(const std::string& class_and_name)> chosen;  ///< "mask/causal_top_left"; null: all
   std::function<void(const std::string& line)> progress;          ///< one line per fault; may be null
   std::function<bool()> stop;  ///< true: begin no further step; may be null
@@ -24,8 +36,9 @@ struct SelftestOptions {
 struct SelftestStep {
   const Kernel* kernel;
   std::string fault;  ///< "mask/causal_top_left"; empty: a clean run
-  std::string item;   ///< clean: the case's mapping
+  std::string item;   ///< the case's mapping; empty: those of the fault
   uint64_t seed = 1;
+  std::optional<SweepChecks> sweep_checks;  ///< nullopt: the case is one of a fault's, and has all checks
 
   std::string text() const;  ///< "mask/causal_top_left on mine", "clean {batch: q5} on mine"
 };

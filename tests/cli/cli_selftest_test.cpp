@@ -27,6 +27,23 @@ TEST(CliSelftest, NoFaultOfThisNameIsSix) {
   EXPECT_THAT(o.err, HasSubstr("no fault that applies matches --filter '^nope$'"));
 }
 
+TEST(CliSelftest, SaysWhichFaultsASweepCatches) {
+  const Scratch scratch;
+  scratch.write("mine.yaml",
+                "name: mine\ndefaults: {heads: 2, head_dim: 8, mask: causal}\nsweeps: [{batch: [q1, q9]}]\n");
+  const Outcome o =
+      run_attnbench(scratch, {"selftest", "mine.yaml", "--device", "cpu", "--kernel", "cpu", "--filter",
+                              "^mask/(causal_one_ahead|chunk_ignored)$", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 1) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("escaped: mask/chunk_ignored on cpu"));
+  EXPECT_THAT(o.out, HasSubstr("1 of 2 faults caught"));
+  const json faults = read_json(scratch.dir() / "out" / "selftest.json")["faults"];
+  ASSERT_EQ(faults.size(), 2u) << "one entry for a fault, however many cases it ran on";
+  EXPECT_EQ(faults[0]["case"], "attention/packed/bf16/h2-2/d8/causal/q9")
+      << "a single query sees no key ahead";
+  EXPECT_EQ(run_attnbench(scratch, {"selftest", "mine.yaml", "--sensitivity"}).exit_code, 2);
+}
+
 TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
   ASSERT_EQ(setenv("OMP_NUM_THREADS", "2", 1), 0);  // sums of huge errors depend on their order
   const Scratch scratch;

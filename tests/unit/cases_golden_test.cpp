@@ -102,6 +102,21 @@ TEST(Golden, SmokeHasEachValueOfEachKey) {
     EXPECT_TRUE(reasons.contains(what)) << what << " is in smoke.yaml";
 }
 
+TEST(Golden, QuickIsAPartOfSmoke) {
+  const auto cases = [](const std::string& name) {
+    const std::filesystem::path configs = std::filesystem::path(ATTNBENCH_SOURCE_DIR) / "configs";
+    std::map<std::string, uint64_t> seeds;
+    for (const Case& c : expand(load_sweep_file((configs / name).string())).cases) seeds[c.id] = c.seed;
+    return seeds;
+  };
+  const auto smoke = cases("smoke.yaml"), quick = cases("quick.yaml");
+  for (const auto& [id, seed] : quick) {
+    EXPECT_TRUE(smoke.contains(id) && smoke.at(id) == seed)
+        << "quick.yaml has " << id << ", which smoke.yaml has no longer: scripts/quick.py chooses anew";
+  }
+  EXPECT_LT(3 * quick.size(), smoke.size());
+}
+
 TEST(Golden, IdsOfConfigsAreWhatTheyWere) {
   const std::filesystem::path root = ATTNBENCH_SOURCE_DIR;
   std::vector<std::filesystem::path> files;
