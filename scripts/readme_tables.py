@@ -351,6 +351,7 @@ TABLES = {
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
     "mutants": (["cpu/mutants.json"], mutants),
     "selftest": (["cpu/selftest.json"], selftest),
+    "clues": (["cpu/clues.json"], lambda data: fault_tables.clues(data, demand)),
     "power": (["cpu/smoke.csv"], power),
     **{f"{k}_backward": (gradient_tables.files(f"{k}_backward"), lambda *data, make=getattr(gradient_tables, k): table(*make(*data)))
        for k in ("sensitivity", "peers")},

@@ -20,8 +20,10 @@ Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
   v.rows_total = v.rows = 2 * rows + (queries ? std::ssize(w.plan().slot_mapping) * p.num_heads_q : 0);
   check_caches(w, appended, outputs, v);
   if (queries) {
-    if (const auto wrong = check_query_out(w, appended, outputs, v.worst))
+    if (const auto wrong = check_query_out(w, appended, outputs, v.worst)) {
       v.fail(detector::kQueryOut, *wrong);
+      for (std::string& clue : query_clues(w, appended, outputs)) v.clues.push_back(std::move(clue));
+    }
   }
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
