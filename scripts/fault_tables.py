@@ -31,3 +31,14 @@ def groups(faults):
         rows.append([name, str(len(of)), ", ".join(f"`{d}`" for d, _ in detectors.most_common(4)), *passed(of)])
     rows.append(["all", str(len(faults)), "", *passed(faults)])
     return ["what is wrong", "faults", "most frequent detectors", "allclose 1e-2 passes", "twice naive passes"], "lrlr", rows
+
+
+def clues(data, demand):
+    """How many faults a clue names, in some case, and in how many cases a clue names another cause."""
+    faults, cases = data["faults"], sum(f["cases"] for f in data["faults"])
+    named, misnamed = sum(f["named"] > 0 for f in faults), sum(f["misnamed"] for f in faults)
+    demand(named >= 0.9 * len(faults), "clues name less than 90 % of the faults")
+    demand(misnamed < 0.01 * cases, "clues name another cause in 1 % of the cases")
+    unnamed = ", ".join(f"`{f['name'].split('/')[1]}`" for f in faults if f["named"] == 0)
+    return (f"{named} of {len(faults)} faults ({100 * named / len(faults):.0f} %) are named in one of their cases; "
+            f"another cause is named in {misnamed} of {cases:,} cases ({100 * misnamed / cases:.1f} %). Not named: {unnamed}.")

@@ -367,6 +367,7 @@ TABLES = {
     "mutants": (["cpu/mutants.json"], mutants),
     "selftest": (["cpu/selftest.json"], selftest),
     "quick": (["cpu/quick.json"], quick),
+    "clues": (["cpu/clues.json"], lambda data: fault_tables.clues(data, demand)),
     "power": (["cpu/smoke.csv"], power),
     **{f"{k}_backward": (gradient_tables.files(f"{k}_backward"), lambda *data, make=getattr(gradient_tables, k): table(*make(*data)))
        for k in ("sensitivity", "peers")},

@@ -320,10 +320,10 @@ void add_selftest(CLI::App& app, Program& program) {
               "Contexts of --sensitivity (default: 512 to 131072 by twos)")
       ->check(CLI::Range(512, 1 << 24))
       ->needs(sensitivity);
-  auto* clues = command->add_flag(
-      "--clues", o->clues,
-      "Instead: whether the clues of a wrong attention case name its fault, over all cases of "
-      "the faults and the seeds (clues.json)");
+  auto* clues =
+      command->add_flag("--clues", o->clues,
+                        "Instead: whether the clues of a wrong case name its fault, over all cases of "
+                        "the faults and the seeds (clues.json)");
   clues->excludes(sensitivity)->excludes(in_process)->excludes(config);
   sensitivity->excludes(config);
   auto* cheats = command->add_option(

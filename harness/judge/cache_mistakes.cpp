@@ -26,6 +26,10 @@ constexpr CacheMistake kMistakes[] = {
     {.text = "rows of {} have the scale of head 0", .scale = RowScale::kHead0},
     {.text = "rows of {} have the scale of head h + 1", .scale = RowScale::kNextHead},
     {.text = "rows of {} have the scale of the other tensor", .scale = RowScale::kOtherTensor},
+    {.text = "rows of {} that come as stored are divided by their scales again", .scale = RowScale::kAgain},
+    {.text = "rows of {} are rounded to the other type of e4m3 and e5m2", .number = RowNumber::kOtherFloat},
+    {.text = "numbers of {} are cut off towards zero, not rounded", .number = RowNumber::kTruncated},
+    {.text = "numbers of {} beyond the range of their type wrap round", .number = RowNumber::kWraps},
     {.text = "rows of {} are not rotated", .turn = RowTurn::kNone},
     {.text = "rows of {} are rotated as at the position before", .turn = RowTurn::kPositionBefore},
     {.text = "rows of {} are rotated as at the position behind", .turn = RowTurn::kPositionAfter},
@@ -65,6 +69,23 @@ CacheFindings find_in_cache(int64_t rows, int32_t heads, const CacheJudge& judge
   for (std::size_t i = 0; found.mistakes.empty() && found.other.empty() && i < searched; i += kLeastRows)
     found.other = judge.other(found.tried[i]);
   return found;
+}
+
+std::string unwritten_channels(const unsigned char* got, const unsigned char* right,
+                               const unsigned char* before, int32_t channels, DType type, const char* name) {
+  const std::size_t size = dtype_size(type);
+  const auto same = [&](const unsigned char* a, const unsigned char* b, int32_t c) {
+    return std::equal(a + static_cast<std::size_t>(c) * size, a + static_cast<std::size_t>(c + 1) * size,
+                      b + static_cast<std::size_t>(c) * size);
+  };
+  int32_t first = 0;
+  while (first < channels && same(got, right, first)) ++first;
+  for (int32_t c = first; c < channels; ++c) {
+    if (!same(got, before, c)) return "";
+  }
+  return first == 0 || first == channels
+             ? ""
+             : fmt::format("looks like: channels {} to {} of {} are not written", first, channels - 1, name);
 }
 
 std::vector<unsigned char> filled_row(FillJob job, RowOwner owner) {

@@ -18,8 +18,10 @@ struct CacheRow {
   int32_t head;
 };
 
-/// Which scale divides, or multiplies, a row.
-enum class RowScale { kRight, kNone, kInverse, kHead0, kNextHead, kChannel0, kOtherTensor };
+/// Which scale divides, or multiplies, a row. kAgain: that of a row that comes divided.
+enum class RowScale { kRight, kNone, kInverse, kHead0, kNextHead, kChannel0, kOtherTensor, kAgain };
+/// How a number of 8 bits is made: of the other float, towards zero, without saturation.
+enum class RowNumber { kRight, kOtherFloat, kTruncated, kWraps };
 /// How a row is rotated.
 enum class RowTurn { kRight, kNone, kPositionBefore, kPositionAfter, kFromFirstNew, kOtherPairs, kInverse };
 
@@ -34,6 +36,7 @@ struct CacheMistake {
   bool kept = false;  ///< nothing is written
   RowScale scale = RowScale::kRight;
   RowTurn turn = RowTurn::kRight;
+  RowNumber number = RowNumber::kRight;
 
   int32_t head_of(int32_t head, int32_t all) const { return head_0 ? 0 : (head + heads + all) % all; }
 };
@@ -57,6 +60,11 @@ struct CacheJudge {
 };
 
 CacheFindings find_in_cache(int64_t rows, int32_t heads, const CacheJudge& judge);
+
+/// "channels 64 to 127 of K are not written", if a row is right up to some channel, and from there on as before. All three
+/// have channels of this type; empty if it is not so.
+std::string unwritten_channels(const unsigned char* got, const unsigned char* right,
+                               const unsigned char* before, int32_t channels, DType type, const char* name);
 
 /// The bytes that a row with this owner has in a cache, the heads one after the other.
 std::vector<unsigned char> filled_row(FillJob job, RowOwner owner);

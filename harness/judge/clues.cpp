@@ -13,6 +13,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/judge/case_inputs.h"
+#include "harness/judge/group_factors.h"
 #include "harness/judge/logit_factor.h"
 #include "harness/judge/misread_heads.h"
 #include "harness/judge/misread_page.h"
@@ -22,14 +23,17 @@
 #include "harness/judge/rounded_part.h"
 #include "harness/judge/row_count.h"
 #include "harness/judge/row_pattern.h"
+#include "harness/judge/rows_of_others.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/stored_out.h"
 #include "harness/judge/two_mistakes.h"
+#include "harness/judge/wrong_sums.h"
 
 namespace attnbench {
 namespace {
 
-constexpr double kAllRowsFlop = 1e9;  ///< up to this, all rows are judged where few were compared
+constexpr double kAllRowsFlop = 1e9;     ///< up to this, all rows are judged where few were compared
+constexpr double kNearlyAll = 1.0 / 16;  ///< share of an error that a mistake may leave unexplained
 constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a mistake must explain
 constexpr int64_t kValuesTried = 1 << 23;            ///< values of K and V to read for these rows, at most
 
@@ -93,6 +97,7 @@ class Clues {
     add(integers());
     add(flushed());
     if (wrong_o_.empty()) {
+      if (out_.size() == before && !launched_.outputs.no_lse) add(wrong_sums(problem_, rows_));
       if (out_.size() == before) rounding();
     } else {
       const Tried tried = rows_to_try();
@@ -102,13 +107,18 @@ class Clues {
       const bool nan = std::ranges::any_of(rows_, [](const RowFinding& r) { return r.wrong() && r.nan; });
       if ((out_.size() == before || !lse_too) && !nan) page(tried, before);
       if (out_.size() == before && !launched_.outputs.no_lse) add(padding_keys(p_, rows_));
+      if (out_.size() == before && !launched_.outputs.no_lse) add(wrong_sums(problem_, rows_));
       if (out_.size() == before) rounding();
       if (out_.size() == before) add(scale(tried));
       if (out_.size() == before) add(rescale());
       if (out_.size() == before && !nan) add(heads(tried));
+      if (out_.size() == before) add(out_scale());
+      if (out_.size() == before && !nan) add(group_factors(launched_, problem_, inputs_, rows_, threads_));
       if (out_.size() == before) add(partial_);
       if (out_.size() == before && !nan) add(page_in_a_part(tried));
+      if (out_.size() == before && !nan) one_page(tried);
       if (out_.size() == before && !nan) pairs(tried);
+      if (out_.size() == before) add(nearly(tried));
     }
     if (out_.size() == before) add(other_row());
     const bool named = out_.size() > before;
@@ -209,14 +219,17 @@ class Clues {
 
   /// Names the mistakes that explain all rows tried. Returns whether they explain their LSE, too.
   bool mistakes(const Tried& tried) {
-    std::vector<Explanation> matches;
+    std::vector<Explanation> matches, rare;
     const std::span few(tried.rows.data(), std::min<std::size_t>(tried.wrong, kLeastTried));
     const auto wrong = [](const RowFinding& r) { return r.wrong_o; };
     for (const Mistake& m : mistakes_) {
       // Most mistakes fail in the first rows.
-      const auto first = find_rows(launched_, m.problem, *m.inputs, few, threads_);
-      if (std::ranges::any_of(first, wrong)) continue;
-      const auto rows = find_rows(launched_, m.problem, *m.inputs, tried.rows, threads_);
+      const auto first = rows_with(m, few);
+      if (std::ranges::any_of(first, wrong)) {
+        note_near(m, first);
+        continue;
+      }
+      const auto rows = rows_with(m, tried.rows);
       if (const auto broken = std::ranges::count_if(rows, wrong); broken > 0) {
         if (broken < partial_broken_ && explains_wrong_rows(tried, rows)) {
           partial_broken_ = broken;
@@ -224,10 +237,17 @@ class Clues {
         }
         continue;
       }
-      if (match_by_zeros(launched_, rows)) continue;
-      matches.push_back(
-          {m.text, std::ranges::none_of(rows, [](const RowFinding& r) { return r.wrong_lse; })});
+      if (match_by_zeros(launched_, rows) || !comes_nearer(rows)) continue;
+      if (const std::string sums = launched_.outputs.no_lse ? "" : wrong_sums(m.problem, rows);
+          sums.find("ALiBi") != sums.npos) {
+        add(sums);
+        return true;
+      }
+      (m.rare ? rare : matches).push_back({m.text, std::ranges::none_of(rows, [](const RowFinding& r) {
+                                             return r.wrong_lse;
+                                           })});
     }
+    if (matches.empty()) matches = rare;
     // What explains O alone is a guess beside what explains both.
     const bool lse_too = std::ranges::any_of(matches, [](const Explanation& e) { return e.lse_too; });
     if (lse_too) std::erase_if(matches, [](const Explanation& e) { return !e.lse_too; });
@@ -238,6 +258,54 @@ class Clues {
     const bool scale = std::ranges::all_of(matches, of_scale);
     tell_apart(matches.size(), "mistakes", scale ? "another softmax_scale" : "other lengths or heads");
     return lse_too;
+  }
+
+  std::vector<RowFinding> rows_with(const Mistake& m, std::span<const reference::RowId> ids) const {
+    const Launched of{m.item ? *m.item : launched_.item, launched_.outputs, launched_.numerics,
+                      launched_.rows_seed};
+    return find_rows(of, m.problem, *m.inputs, ids, threads_);
+  }
+
+  const RowFinding& finding(const reference::RowId& id) const {
+    const auto place = [](const RowFinding& r) { return std::tuple(r.id.seq, r.id.pos, r.id.head); };
+    return *std::ranges::lower_bound(rows_, std::tuple(id.seq, id.pos, id.head), {}, place);
+  }
+
+  /// Whether a mistake leaves less than half of each large error. Where scores leave their range, all limits are wide.
+  bool comes_nearer(std::span<const RowFinding> rows) const {
+    constexpr double kLarge = 0.05;
+    return std::ranges::all_of(rows, [&](const RowFinding& r) {
+      const RowFinding& was = finding(r.id);
+      return !was.wrong_o || was.nan || was.relative < kLarge || r.relative < 0.5 * was.relative;
+    });
+  }
+
+  /// What a mistake leaves of the errors of wrong rows, at most, as a share; infinite if it moves right rows as far.
+  double error_left(std::span<const RowFinding> rows) const {
+    double left = 0, of_wrong = 0, of_right = 0;
+    for (const RowFinding& r : rows) {
+      const RowFinding& was = finding(r.id);
+      // Of a row that is expected to be 0, no relative error is known.
+      const bool known = was.relative > 0 && r.relative > 0;
+      if (was.wrong_o) left = std::max(left, known ? r.relative / was.relative : INFINITY);
+      double& most = was.wrong_o ? of_wrong : of_right;
+      most = std::max(most, r.relative);
+    }
+    return of_right > 2 * of_wrong ? INFINITY : left;
+  }
+  void note_near(const Mistake& m, std::span<const RowFinding> first) {
+    const double left = error_left(first);
+    if (left < near_left_) near_ = &m, near_left_ = left;
+  }
+
+  /// A mistake that explains nearly all of the error of all rows tried.
+  std::string nearly(const Tried& tried) const {
+    if (near_ == nullptr || tried.wrong < static_cast<std::size_t>(kLeastTried)) return "";
+    const double left = error_left(rows_with(*near_, tried.rows));
+    if (!(left < kNearlyAll)) return "";
+    return fmt::format(
+        "looks like: {} (perhaps: it explains all but {:.2g} % of the error of {} wrong rows tried)",
+        near_->text, 100 * left, tried.wrong);
   }
 
   void pairs(const Tried& tried) {
@@ -279,6 +347,12 @@ class Clues {
     if (!found || (out_.size() > before && !found->lse_too)) return;
     out_.resize(before);
     out_.push_back(tried.match(*found));
+  }
+
+  void one_page(const Tried& tried) {
+    const bool lse = std::ranges::any_of(rows_, [](const RowFinding& r) { return r.wrong_lse; });
+    const auto found = misread_one_page(launched_, problem_, inputs_, tried.rows, tried.wrong, lse, threads_);
+    if (found) out_.push_back(tried.match(*found));
   }
 
   std::string page_in_a_part(const Tried& tried) const {
@@ -336,62 +410,37 @@ class Clues {
     tell_apart(found.size(), "mistakes", "other data or lengths");
   }
 
+  std::string out_scale() const {
+    if (p_.type_of_out() != DType::kE4m3) return "";
+    std::vector<std::pair<double, double>> of;  // stored numbers, and the right O
+    std::mutex mutex;
+    reference::attend(problem_, inputs_, spread(wrong_o_, 16), threads_, [&](const reference::RowBlock& b) {
+      const std::lock_guard lock(mutex);
+      for (std::size_t r = 0; r < b.rows.size(); ++r) {
+        const std::vector<double> got = row_of(b.rows[r]);
+        for (std::size_t c = 0; c < got.size(); ++c)
+          of.emplace_back(got[c] / StoredOut(launched_.item).scale, b.o[r * got.size() + c]);
+      }
+    });
+    return out_scale_clue(launched_.item, of);
+  }
+
   std::string rescale() const {
     const std::vector<WrongRow> wrong = wrong_rows(wrong_o_, 8, kValuesTried);
     const auto found = missing_rescale(p_, problem_, inputs_, wrong, threads_);
     return found ? Tried{{}, wrong.size()}.match({*found, true}) : "";
   }
 
-  /// Says whether wrong rows hold the results of other rows. Only for small cases, because each wrong row
-  /// that is tried is compared with all rows.
   std::string other_row() const {
     constexpr std::size_t kMostRows = 4096, kTried = 8;
-    if (cost_of(launched_.item).flop > kAllRowsFlop || rows_.size() > kMostRows || wrong_o_.empty())
-      return "";
-    struct Expected {
-      reference::RowId id;
-      std::vector<double> o;
-    };
-    std::vector<Expected> expected;
-    std::mutex mutex;
+    if (cost_of(launched_.item).flop > kAllRowsFlop || rows_.size() > kMostRows) return "";
+    std::vector<WrongRow> wrong;
+    for (const reference::RowId& id : spread(wrong_o_, kTried)) wrong.push_back({id, row_of(id), 0});
     std::vector<reference::RowId> ids;
     for (const RowFinding& r : rows_) {
       if (r.keys > 1) ids.push_back(r.id);
     }
-    const auto d = static_cast<std::size_t>(p_.dim_v());
-    reference::attend(problem_, inputs_, ids, threads_, [&](const reference::RowBlock& b) {
-      const std::lock_guard lock(mutex);
-      for (std::size_t r = 0; r < b.rows.size(); ++r) {
-        if (b.w2[r] > 0.5) continue;  // one or two keys carry it: other rows may be equal
-        expected.push_back({b.rows[r],
-                            {b.o.begin() + static_cast<std::ptrdiff_t>(r * d),
-                             b.o.begin() + static_cast<std::ptrdiff_t>((r + 1) * d)}});
-      }
-    });
-    const double u = unit_roundoff(p_.type_of_out());
-    // With one or two channels, some row is as near to any wrong one by chance.
-    if (static_cast<double>(expected.size()) * std::pow(8 * u, static_cast<double>(d)) > 0.01) return "";
-    std::string example;
-    std::size_t found = 0;
-    const auto tried = spread(wrong_o_, kTried);
-    for (const reference::RowId& id : tried) {
-      const std::vector<double> got = row_of(id);
-      for (const Expected& e : expected) {
-        if (e.id == id) continue;  // slightly wrong
-        double error2 = 0, size2 = 0;
-        for (std::size_t c = 0; c < d; ++c) {
-          error2 += (got[c] - e.o[c]) * (got[c] - e.o[c]);
-          size2 += e.o[c] * e.o[c];
-        }
-        if (!(error2 <= 16 * u * u * size2)) continue;
-        if (found++ == 0) example = fmt::format("{} has what belongs to {}", row_text(id), row_text(e.id));
-        break;
-      }
-    }
-    if (found * 2 < tried.size() || found == 0) return "";
-    return fmt::format("looks like: rows change places: {} ({} of {} tried {} another's)", example, found,
-                       tried.size() == 1 ? "1 wrong row" : fmt::format("{} wrong rows", tried.size()),
-                       found == 1 ? "has" : "have");
+    return rows_of_others(p_, problem_, inputs_, wrong, ids, threads_);
   }
 
   std::vector<double> row_of(const reference::RowId& id) const {
@@ -435,6 +484,8 @@ class Clues {
   /// The mistake that explains the wrong rows and breaks the fewest right ones, and how many it breaks.
   std::string partial_;
   std::ptrdiff_t partial_broken_ = PTRDIFF_MAX;
+  const Mistake* near_ = nullptr;  ///< leaves the least of the error of the first wrong rows
+  double near_left_ = kNearlyAll;
   std::vector<std::string> out_;
 };
 

@@ -16,4 +16,12 @@ std::optional<Explanation> misread_page(const Launched& launched, const referenc
                                         const reference::Inputs& inputs,
                                         std::span<const reference::RowId> tried, int num_threads);
 
+/// One page of K, V or both of each sequence with wrong rows that is read from one other page of the batch, if such pages
+/// explain all rows tried of these sequences, of which the first `wrong` are wrong. `lse`: their LSE is wrong, too. Same
+/// limits; at most three sequences, and few pages.
+std::optional<Explanation> misread_one_page(const Launched& launched, const reference::Problem& right,
+                                            const reference::Inputs& inputs,
+                                            std::span<const reference::RowId> tried, std::size_t wrong,
+                                            bool lse, int num_threads);
+
 }  // namespace attnbench

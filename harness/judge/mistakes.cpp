@@ -15,44 +15,12 @@
 #include "harness/cases/cost.h"
 #include "harness/judge/case_inputs.h"
 #include "harness/judge/misread.h"
+#include "harness/judge/mistake_table.h"
 #include "harness/tensors/descales.h"
+#include "reference/plan.h"
 
 namespace attnbench {
 namespace {
-
-using P = reference::Problem;
-using Sees = std::function<bool(int seq, int pos, int head, int64_t key)>;
-
-auto with(int P::*number, int to) {
-  return [number, to](P& x) { x.*number = to; };
-}
-
-auto see(Sees sees) {
-  return [sees = std::move(sees)](P& x) { x.sees = sees; };
-}
-
-/// Hides the keys that kept(seq, key) does not name.
-template <class Kept>
-auto keep(Kept kept) {
-  return [kept](P& x) {
-    x.sees = [kept, right = x.sees](int seq, int pos, int head, int64_t key) {
-      return kept(static_cast<std::size_t>(seq), key) && (!right || right(seq, pos, head, key));
-    };
-  };
-}
-
-/// Sequence b loses its keys from end(b, k_len) on. The diagonal stays where it is.
-template <class End>
-auto cut(End end) {
-  return [end](P& x) {
-    x.k_ends = x.k_lens;
-    for (std::size_t b = 0; b < x.k_ends.size(); ++b) x.k_ends[b] = std::max(0, end(b, x.k_ends[b]));
-  };
-}
-
-void shorter_by_one(P& x) {
-  for (int& k : x.k_lens) k = std::max(0, k - 1);
-}
 
 /// A page, or a tile of keys that a kernel may take at once.
 struct KeyTile {
@@ -66,10 +34,10 @@ struct KeyTile {
 };
 
 /// Collects the mistakes of a problem.
-class Mistakes {
+class Mistakes : MistakeTable {
  public:
   Mistakes(const P& right, const Layout& layout, const reference::Inputs& inputs)
-      : p_(right), layout_(layout), inputs_(inputs) {}
+      : MistakeTable(right, inputs), layout_(layout) {}
 
   std::vector<Mistake> one_head(int kv_head) && {
     const auto head = [kv_head](int) { return kv_head; };
@@ -89,30 +57,6 @@ class Mistakes {
   }
 
  private:
-  /// A changed problem. `change` outlives this object: it holds copies.
-  struct Row {
-    bool applies;
-    std::string fault;
-    std::string text;
-    std::function<void(P&)> change;
-    bool in_pairs = true;
-  };
-  void rows(std::initializer_list<Row> table) {
-    for (const Row& row : table) {
-      if (!row.applies) continue;
-      add({row.text, row.change, p_,
-           std::shared_ptr<const reference::Inputs>(std::shared_ptr<void>(), &inputs_), false, row.in_pairs,
-           row.fault});
-    }
-  }
-  void misread(std::string fault, std::string text, Misread::How how) {
-    out_.push_back(misread_mistake(p_, inputs_, std::move(fault), std::move(text), std::move(how)));
-  }
-  void add(Mistake m) {
-    m.change(m.problem);
-    out_.push_back(std::move(m));
-  }
-
   void scale() {
     const double s = p_.softmax_scale, d = p_.head_dim;
     std::vector<double> tried = {s};
@@ -167,6 +111,12 @@ class Mistakes {
          "attention_chunk is applied as a window: the last attention_chunk keys are seen, not those of the chunk",
          [](P& x) { x.window_left = std::exchange(x.attention_chunk, 0) - 1; }},
         {chunks, "", "attention_chunk is one key too wide", [](P& x) { ++x.attention_chunk; }},
+        {chunks && !p_.causal, "chunk_ends_one_key_late",
+         "chunks end one key late: queries see the first key of the next one",
+         range([](int, reference::KeyRange r) {
+           return reference::KeyRange{r.begin, r.end + 1};
+         }),
+         false},
         {chunks, "chunk_of_the_query_index",
          "chunks count from a sequence's first query, not from its first key",
          [](P& x) {
@@ -182,10 +132,47 @@ class Mistakes {
         {left >= 0, "window_ignored", "window_left is not applied", with(&P::window_left, -1)},
         {left >= 0, "", "window_left is one key too wide", with(&P::window_left, left + 1)},
         {left > 0, "window_off_by_one", "window_left is one key too narrow", with(&P::window_left, left - 1)},
+        {left >= 0 && several, "window_from_last_draft_token",
+         "window_left is that of the last query of a sequence for all of its queries",
+         range([left](int k_len, reference::KeyRange r) {
+           return reference::KeyRange{std::max(r.begin, int64_t{k_len} - 1 - left), r.end};
+         }),
+         false},
         {right >= 0, "window_right_ignored", "window_right is not applied", with(&P::window_right, -1)},
         {right >= 0, "", "window_right is one key too wide", with(&P::window_right, right + 1)},
         {right > 0, "", "window_right is one key too narrow", with(&P::window_right, right - 1)},
     });
+    for (const int t : {16, 32, 64, 128}) {
+      const auto up = [t](int64_t key) { return (key + t - 1) / t * t; };
+      rows({{left >= 0, t == 16 ? "window_start_rounded_to_split" : "",
+             fmt::format("keys of window_left before the first whole tile of {} are left out", t),
+             range([up](int, reference::KeyRange r) {
+               return reference::KeyRange{up(r.begin), r.end};
+             }),
+             false},
+            {p_.causal, t == 16 ? "right_mask_missing_on_last_tile" : "",
+             fmt::format("the causal mask ends with a tile of {}: all keys of the diagonal's tile are seen",
+                         t),
+             range([up](int, reference::KeyRange r) {
+               return reference::KeyRange{r.begin, up(r.end)};
+             }),
+             false}});
+    }
+  }
+
+  /// Each row sees the keys `to(k_len, those that it must see)`.
+  template <class To>
+  std::function<void(P&)> range(To to) const {
+    return [to, right = p_](P& x) {
+      x.causal = false;
+      x.window_left = x.window_right = -1;
+      x.attention_chunk = 0;
+      x.sees = [=](int seq, int pos, int head, int64_t key) {
+        const auto r =
+            to(right.k_lens[static_cast<std::size_t>(seq)], reference::visible_keys(right, seq, pos));
+        return key >= r.begin && key < r.end && (!right.sees || right.sees(seq, pos, head, key));
+      };
+    };
   }
 
   /// Bits that are not read, or found elsewhere.
@@ -244,7 +231,7 @@ class Mistakes {
       });
     }
     rows({{true, "", "the first key of each sequence is left out",
-           keep([](std::size_t, int64_t key) { return key > 0; })}});
+           keep([](int, int, int64_t key) { return key > 0; })}});
     for (const KeyTile& t : tiles) borders(t);
   }
 
@@ -257,8 +244,16 @@ class Mistakes {
       full = full || (end > 0 && end % t.size == 0);
     }
     if (t.size == 1 || longest <= t.size) return;
+    const auto no_tile = [&](int which) {  // -1: the last one
+      return keep([=, k_lens = p_.k_lens](int seq, int, int64_t key) {
+        const auto b = static_cast<std::size_t>(seq);
+        const int64_t at = t.before(b) + key, last = (t.before(b) + k_lens[b] - 1) / t.size;
+        return last == 0 || at / t.size != (which < 0 ? last : which);
+      });
+    };
     const auto not_at = [&](int place, bool first_kept, bool last_kept) {
-      return keep([=, k_lens = p_.k_lens](std::size_t b, int64_t key) {
+      return keep([=, k_lens = p_.k_lens](int seq, int, int64_t key) {
+        const auto b = static_cast<std::size_t>(seq);
         const int64_t at = t.before(b) + key, last = t.before(b) + k_lens[b] - 1;
         return (first_kept && at < t.size) || (last_kept && at / t.size == last / t.size) ||
                at % t.size != place;
@@ -273,6 +268,9 @@ class Mistakes {
         {true, "", text("first", " but the first"), not_at(0, true, false), false},
         {true, "", text("last", ""), not_at(end, false, false), false},
         {full, "", text("last", " but the last"), not_at(end, false, true), false},
+        {true, "", fmt::format("the first {} of several is left out", t.text()), no_tile(0), false, true},
+        {true, "", fmt::format("the second {} is left out", t.text()), no_tile(1), false, true},
+        {true, "", fmt::format("the last {} of several is left out", t.text()), no_tile(-1), false, true},
     });
   }
 
@@ -306,7 +304,24 @@ class Mistakes {
       for (double& x : row) x /= tensor == Tensor::kQv ? scale : 1;
     };
     if (p_.qv) misread("qv_unscaled", "qv.v is not multiplied by softmax_scale", {.change = unscaled});
-    rows({{p_.p_dropout > 0, "dropout_ignored", "dropout is not applied", [](P& x) { x.p_dropout = 0; }}});
+    dropout();
+  }
+
+  void dropout() {
+    constexpr uint64_t kLow = 0xffffffff;
+    const bool any = p_.p_dropout > 0;
+    const uint64_t seed = p_.dropout_seed, offset = p_.dropout_offset;
+    const auto drawn = [](uint64_t s, uint64_t o) {
+      return [s, o](P& x) { x.dropout_seed = s, x.dropout_offset = o; };
+    };
+    rows({{any, "dropout_ignored", "dropout is not applied", [](P& x) { x.p_dropout = 0; }},
+          {any, "", "the mask of dropout has another seed: seed + 1", drawn(seed + 1, offset)},
+          {any && seed > kLow, "", "the seed of dropout is cut to 32 bits", drawn(seed & kLow, offset)},
+          {any && offset != 0, "", "the offset of dropout is not applied", drawn(seed, 0)},
+          {any && offset > kLow, "", "the offset of dropout is cut to 32 bits", drawn(seed, offset & kLow)},
+          {any, "", "seed and offset of dropout are exchanged", drawn(offset, seed)},
+          {any, "", "rows of dropout count from 0 in each sequence",
+           [](P& x) { x.q_begins.assign(x.q_lens.size(), 0); }}});
   }
 
   /// The wrong head of K and V, of V alone, and of K alone: "<who> KV head <which>" and so on. `fault`, `v_fault`: the
@@ -366,10 +381,7 @@ class Mistakes {
               {.k_head = head, .v_head = head});
   }
 
-  const P& p_;  ///< the right problem
   const Layout& layout_;
-  const reference::Inputs& inputs_;
-  std::vector<Mistake> out_;
 };
 
 Layout layout_of(const CaseParams& p) {
@@ -411,7 +423,9 @@ std::vector<Mistake> mistakes_of(const P& right, const Layout& layout, const ref
 
 std::vector<Mistake> mistakes_of(const Case& c, const P& right, const reference::Inputs& inputs) {
   std::vector<Mistake> all = mistakes_of(right, layout_of(c.params), inputs);
-  for (Mistake& m : stored_mistakes(c, right, inputs)) all.push_back(std::move(m));
+  for (const auto& more : {stored_mistakes, place_mistakes, input_mistakes}) {
+    for (Mistake& m : more(c, right, inputs)) all.push_back(std::move(m));
+  }
   return all;
 }
 

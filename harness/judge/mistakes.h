@@ -19,9 +19,11 @@ struct Mistake {
   std::function<void(reference::Problem&)> change;  ///< makes the problem from the right one
   reference::Problem problem;
   std::shared_ptr<const reference::Inputs> inputs;
-  bool misreads = false;  ///< `inputs` are not the right ones
-  bool in_pairs = true;   ///< a clue tries it as one of two mistakes, too
-  std::string fault;      ///< the selftest's fault that makes it; empty: none
+  bool misreads = false;                       ///< `inputs` are not the right ones
+  bool in_pairs = true;                        ///< a clue tries it as one of two mistakes, too
+  std::string fault;                           ///< the selftest's fault that makes it; empty: none
+  bool rare = false;                           ///< named only where no other mistake fits
+  std::shared_ptr<const Case> item = nullptr;  ///< whose types the outputs have; null: the case itself
 };
 
 /// What mistakes depend on beside the problem.
@@ -45,10 +47,15 @@ Mistake reads_kv_head(const reference::Problem& right, const reference::Inputs& 
 /// result.
 std::vector<Mistake> mistakes_of(const reference::Problem& right, const Layout& layout,
                                  const reference::Inputs& inputs);
-/// Mistakes in how the values of a case are stored. All arguments must outlive the result.
+/// Mistakes in the descales, scales of blocks and small numbers of a case, in which rows of K and V are read, and in what
+/// is read of a row. All arguments must outlive the result.
 std::vector<Mistake> stored_mistakes(const Case& c, const reference::Problem& right,
                                      const reference::Inputs& inputs);
-/// The same of a case, and mistakes in how its values are stored.
+std::vector<Mistake> place_mistakes(const Case& c, const reference::Problem& right,
+                                    const reference::Inputs& inputs);
+std::vector<Mistake> input_mistakes(const Case& c, const reference::Problem& right,
+                                    const reference::Inputs& inputs);
+/// All mistakes of a case.
 std::vector<Mistake> mistakes_of(const Case& c, const reference::Problem& right,
                                  const reference::Inputs& inputs);
 

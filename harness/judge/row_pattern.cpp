@@ -251,9 +251,9 @@ class Traits {
     for (const double start : {-5e4, 0.0}) {
       const double bound = start - 85;
       if (!(highest < bound)) continue;
-      out_.push_back(
-          {fmt::format("have only scores below {}, as where a running maximum starts at {}", bound, start),
-           [bound](const RowFinding& r) { return r.keys > 0 && r.expected_lse < bound; }});
+      out_.push_back({fmt::format("have only scores below {}, as where a running maximum starts at {}{}",
+                                  bound, start, start < 0 ? ", or masked scores are that" : ""),
+                      [bound](const RowFinding& r) { return r.keys > 0 && r.expected_lse < bound; }});
     }
   }
 

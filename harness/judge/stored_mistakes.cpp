@@ -1,4 +1,4 @@
-// Mistakes in how the values of a case are stored: descales, scales of blocks, rows.
+// Mistakes in how the values of a case are stored: descales, scales of blocks, small numbers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/judge/case_inputs.h"
-#include "harness/judge/mistakes.h"
+#include "harness/judge/mistake_table.h"
 #include "harness/tensors/descales.h"
 
 namespace attnbench {
@@ -38,10 +38,9 @@ int first_of_page(const CaseParams& p, int seq, int pos) {
   return std::max(0, pos - (before + pos) % p.block_size);
 }
 
-class StoredMistakes {
+class StoredMistakes : MistakeTable {
  public:
-  StoredMistakes(const reference::Problem& right, const reference::Inputs& inputs)
-      : p_(right), inputs_(inputs) {}
+  using MistakeTable::MistakeTable;
 
   std::vector<Mistake> all(const Case& c) && {
     stored_values(c);
@@ -49,16 +48,8 @@ class StoredMistakes {
   }
 
  private:
-  void misread(std::string text, Misread::How how) {
-    out_.push_back(misread_mistake(p_, inputs_, "", std::move(text), std::move(how)));
-  }
-
   void stored_values(const Case& c) {
     const CaseParams& p = c.params;
-    packed_rows(p);
-    if (!p.v_is_k_view) other_rows(p);
-    if (p.kv == KvSource::kPaged && p.seqs.size() > 1) other_tables(p);
-    if (p.rotary_cached) keys_not_turned(c);
     const auto scaled = [&](DType type) {
       return (is_fp8(type) && p.kv_dtype != KvDType::kDsMla) || type == DType::kInt8 ||
              type == DType::kE2m1x2;
@@ -69,7 +60,7 @@ class StoredMistakes {
     };
     // Rows have another factor, `wrong(tensor, seq, pos, head, channel)`, in the place of their descales.
     const auto descales = [&](const std::string& text, const std::vector<Tensor>& tensors, auto wrong) {
-      misread(text, {.change = [=](Tensor of, int seq, int pos, int head, std::span<double> row) {
+      misread("", text, {.change = [=](Tensor of, int seq, int pos, int head, std::span<double> row) {
                 if (std::ranges::find(tensors, of) == tensors.end()) return;
                 for (std::size_t i = 0; i < row.size(); ++i)
                   row[i] *= wrong(of, seq, pos, head, i) / of_element(of, seq, pos, head, i);
@@ -124,6 +115,7 @@ class StoredMistakes {
         const bool normal = exponent != subnormal;
         if (p.kv_dtype == KvDType::kDsMla || (normal && exponent == -14)) continue;
         misread(
+            "",
             fmt::format("{}{} ({} below 2^{}) are taken as 0",
                         normal ? "small numbers of " : "subnormals of ", name, dtype_name(type), exponent),
             {.change = [=](Tensor of, int seq, int pos, int head, std::span<double> row) {
@@ -141,100 +133,16 @@ class StoredMistakes {
     if (p.scale_block() > 0) block_scales(c);
   }
 
-  /// The rows of K and V of each sequence, found by the offsets of q.
-  void packed_rows(const CaseParams& p) {
-    const auto longer = [](const SeqLen& s) { return s.k > s.q; };
-    if (p.kv != KvSource::kPacked || p.gap_tokens > 0 || p.gap_queries > 0 || p.seqs.size() < 2) return;
-    if (!std::any_of(p.seqs.begin(), p.seqs.end() - 1, longer)) return;
-    if (std::ranges::any_of(p.seqs, [](const SeqLen& s) { return s.q > s.k; })) return;
-    misread("K and V of sequence b are read from row cu_seqlens_q[b] on, not cu_seqlens_k[b]",
-            {.place = [&p](Tensor, int seq, int pos) {
-              int64_t row = pos;
-              for (int b = 0; b < seq; ++b) row += p.seqs[static_cast<std::size_t>(b)].q;
-              int from = 0;
-              for (; row >= p.seqs[static_cast<std::size_t>(from)].k; ++from)
-                row -= p.seqs[static_cast<std::size_t>(from)].k;
-              return std::pair(from, static_cast<int>(row));
-            }});
-  }
-
-  /// Pages that another sequence's row of block_table names. Behind its keys nothing is known.
-  void other_tables(const CaseParams& p) {
-    const auto n = static_cast<int>(p.seqs.size());
-    for (const auto& [text, by] : {std::pair("b + 1", 1), {"b - 1", n - 1}, {"0", 0}}) {
-      misread(fmt::format("sequence b reads the row of block_table of sequence {}", text),
-              {.place = [&p, n, by = by](Tensor, int seq, int pos) {
-                const int other = by == 0 ? 0 : (seq + by) % n;
-                return std::pair(pos < p.seqs[static_cast<std::size_t>(other)].k ? other : seq, pos);
-              }});
-      out_.back().in_pairs = false;
-    }
-  }
-
-  /// Rows of K, V or both that lie near the right ones.
-  void other_rows(const CaseParams& p) {
-    /// Behind an end of a sequence: its own row is read, or the other end, or the next sequence, as memory has it.
-    enum class End { kOwn, kWraps, kNext };
-    const auto rows = [&](const char* name, bool k, bool v, int by, End end) {
-      const auto text =
-          fmt::format("row j {} {} of {} is read for key j{}", by < 0 ? "-" : "+", std::abs(by), name,
-                      end == End::kWraps  ? ", round the ends of a sequence"
-                      : end == End::kNext ? ", across the ends of sequences"
-                                          : "");
-      if (p.kv == KvSource::kPaged && std::abs(by) == p.block_size) return;  // misread_page.h tells it
-      misread(text, {.place = [=, &p](Tensor of, int seq, int pos) {
-                const auto keys = [&](int b) { return p.seqs[static_cast<std::size_t>(b)].k; };
-                const std::pair right(seq, pos);
-                if (!(of == Tensor::kK ? k : v)) return right;
-                int at = pos + by, b = seq;
-                if (end == End::kWraps) return std::pair(seq, (at + keys(seq)) % keys(seq));
-                for (; end == End::kNext && at < 0 && b > 0; at += keys(b)) --b;
-                for (; end == End::kNext && at >= keys(b) && b + 1 < std::ssize(p.seqs); ++b) at -= keys(b);
-                return at < 0 || at >= keys(b) ? right : std::pair(b, at);
-              }});
-      out_.back().in_pairs = false;
-    };
-    for (const int by : {-1, 1}) {
-      for (const End end : {End::kOwn, End::kWraps, End::kNext}) {
-        if (end == End::kNext && (p.kv != KvSource::kPacked || p.gap_tokens > 0 || p.seqs.size() < 2))
-          continue;
-        rows("V", false, true, by, end);
-        rows("K", true, false, by, end);
-        rows("K and V", true, true, by, end);
-      }
-    }
-    for (const int by : {-128, -64, -32, -16, -8, -4, -2, 2, 4, 8, 16, 32, 64, 128}) {
-      rows("V", false, true, by, End::kOwn);
-      rows("K", true, false, by, End::kOwn);
-    }
-  }
-
-  void keys_not_turned(const Case& c) {
-    struct Stored {
-      Case item;
-      std::vector<unsigned char> no_new_rows = {};
-      CaseInputs inputs{item, no_new_rows};
-      explicit Stored(Case of) : item(std::move(of)) {}
-    };
-    Case unturned = c;
-    unturned.params.rotary = Rotary::kNone;
-    unturned.params.rotary_cached = false;
-    misread("keys of the cache are not turned",
-            {.change = [stored = std::make_shared<Stored>(unturned)](Tensor tensor, int seq, int pos,
-                                                                     int head, std::span<double> row) {
-              if (tensor == Tensor::kK) stored->inputs.load_k(seq, head, pos, pos + 1, row.data());
-            }});
-  }
-
   void block_scales(const Case& c) {
     const auto changed = [&](const std::string& text, auto change, bool k = true, bool v = true) {
-      misread(text, {.change = [change, k, v, &c](Tensor tensor, int seq, int pos, int head,
-                                                  std::span<double> row) {
-                if (!(tensor == Tensor::kK ? k : tensor == Tensor::kV && v)) return;
-                const Tensor stored = c.params.v_is_k_view ? Tensor::kK : tensor;
-                change(BlockScales{c, stored, stored_row(c.params, seq, pos), head},
-                       static_cast<int>(row.size()), row.data());
-              }});
+      misread(
+          "", text,
+          {.change = [change, k, v, &c](Tensor tensor, int seq, int pos, int head, std::span<double> row) {
+            if (!(tensor == Tensor::kK ? k : tensor == Tensor::kV && v)) return;
+            const Tensor stored = c.params.v_is_k_view ? Tensor::kK : tensor;
+            change(BlockScales{c, stored, stored_row(c.params, seq, pos), head}, static_cast<int>(row.size()),
+                   row.data());
+          }});
     };
     const auto by = [n = c.params.scale_block()](auto factor) {
       return [n, factor](const BlockScales& s, int dim, double* row) {
@@ -287,10 +195,6 @@ class StoredMistakes {
       });
     }
   }
-
-  const reference::Problem& p_;  ///< the right problem
-  const reference::Inputs& inputs_;
-  std::vector<Mistake> out_;
 };
 
 }  // namespace

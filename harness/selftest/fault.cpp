@@ -70,6 +70,24 @@ Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change)
   });
 }
 
+Tamper::Fault unwritten(std::function<bool(const HostView&, const HostRow&)> of) {
+  return [of = std::move(of)](Tamper& t, const OpParams& op) {
+    const AttentionParams& p = op.attention;
+    const auto before = t.read<unsigned char>(
+        p.out, p.total_q * p.out_stride_token * static_cast<int64_t>(dtype_size(p.dtype_out)));
+    return with_output([&](const HostView& view, OutView& out) {
+      for (const HostRow& r : view.rows()) {
+        if (!of(view, r)) continue;
+        const std::size_t begin = out.bytes(r.token, r.head, 0),
+                          end = out.bytes(r.token, r.head, p.head_dim_v);
+        std::copy(before.begin() + static_cast<std::ptrdiff_t>(begin),
+                  before.begin() + static_cast<std::ptrdiff_t>(end),
+                  out.out.begin() + static_cast<std::ptrdiff_t>(begin));
+      }
+    })(t, op);
+  };
+}
+
 void set_row(OutView& out, const HostRow& row, const RowAnswer& answer) {
   for (std::size_t c = 0; c < answer.o.size(); ++c)
     out.set_o(row.token, row.head, static_cast<int>(c), static_cast<float>(answer.o[c]));

@@ -21,6 +21,8 @@ struct Fault {
   /// Keys of the YAML format, or words of them, that the wrong kernel ignores or gets wrong: "alibi_sqrt",
   /// "kv: paged". A case sets each of them. Every key and word needs such a fault (selftest_switch_test.cpp).
   std::vector<std::string> ignores = {};
+  /// Words of a clue that names this mistake. Empty: the text of the mistake of this name (mistakes.h).
+  std::string clue = {};
   int repeats = 2;  ///< launches of the invariant "repeat"
   /// The KernelFlag that it breaks, or 0. It is no fault in a kernel that does not set this flag.
   uint32_t breaks = 0;
@@ -114,6 +116,8 @@ Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change);
 Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change);
 /// The right launch; then its output is changed.
 Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change);
+/// The right launch; then O of these rows is what it was before.
+Tamper::Fault unwritten(std::function<bool(const HostView&, const HostRow&)> of);
 /// The right launch; then each row has the reference's answer to a problem that `problem` makes of the right one, as
 /// `row` changes it.
 Tamper::Fault with_answers(std::function<void(const HostView&, reference::Problem&)> problem,

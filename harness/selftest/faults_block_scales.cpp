@@ -75,57 +75,72 @@ Tamper::Fault with_latent_rows(void (*change)(LatentRow row)) {
 }
 
 std::vector<Fault> fp4_caches() {
-  return {
-      {"fp4_scales_ignored",
-       "numbers of K and V in e2m1 are taken without the scales of their blocks",
-       {kFp4Pages},
-       with_fp4_scales([](uint8_t* scales, int n) { std::fill_n(scales, n, float_to_e4m3(1.0f)); }),
-       {"kv_dtype: nvfp4"}},
-      {"fp4_scale_of_the_next_block",
-       "a block of 16 channels has the scale of its neighbour",
-       {kFp4Pages},
-       with_fp4_scales([](uint8_t* scales, int n) { std::rotate(scales, scales + 1, scales + n); })},
-      {"fp4_scales_of_32_channels",
-       "32 channels share a scale, as in MXFP4",
-       {kFp4Pages},
-       with_fp4_scales([](uint8_t* scales, int n) {
-         for (int i = n - 1; i >= 0; --i) scales[i] = scales[i / 2];
-       })},
-      {"fp4_scales_of_row_0",
-       "all rows of a page have the scales of its first",
-       {kFp4Pages},
-       with_params([](Tamper&, AttentionParams& p) { p.k_block_scale_stride_token = 0; })},
-      {"fp4_scales_of_head_0",
-       "all KV heads have the scales of the first",
-       {kFp4Pages},
-       with_params([](Tamper&, AttentionParams& p) { p.v_block_scale_stride_head = 0; })},
-      {"fp4_scales_of_k_for_v",
-       "V has the scales of K",
-       {kFp4Pages},
-       with_params([](Tamper&, AttentionParams& p) { p.v_block_scale = p.k_block_scale; })},
-      {"fp4_nibbles_exchanged",
-       "the first of two channels is taken from the upper half of the byte",
-       {kFp4Pages},
-       with_params([](Tamper& t, AttentionParams& p) {
-         const std::vector<int32_t> cu_k = (p.features & kPackedKv) != 0
-                                               ? t.read<int32_t>(p.cu_seqlens_k, p.batch + 1)
-                                               : std::vector<int32_t>();
-         for (const bool is_v : {false, true}) {
-           const void*& at = is_v ? p.v : p.k;
-           auto bytes = t.read<uint8_t>(at, kv_elements(p, cu_k, is_v));
-           for (uint8_t& x : bytes) x = static_cast<uint8_t>(x << 4 | x >> 4);
-           at = t.put(bytes);
-         }
-       }),
-       {"kv_dtype: nvfp4"}},
-      {"fp4_k_descale_ignored",
-       "the descale of K is not applied",
-       {kFp4Pages},
-       with_params([](Tamper& t, AttentionParams& p) { p.k_descale = t.put(std::vector<float>{1.0f}); })},
-      {"fp4_v_descale_ignored",
-       "the descale of V is not applied",
-       {kFp4Pages},
-       with_params([](Tamper& t, AttentionParams& p) { p.v_descale = t.put(std::vector<float>{1.0f}); })}};
+  return {{"fp4_scales_ignored",
+           "numbers of K and V in e2m1 are taken without the scales of their blocks",
+           {kFp4Pages},
+           with_fp4_scales([](uint8_t* scales, int n) { std::fill_n(scales, n, float_to_e4m3(1.0f)); }),
+           {"kv_dtype: nvfp4"},
+           "scales of blocks of channels are not applied"},
+          {"fp4_scale_of_the_next_block",
+           "a block of 16 channels has the scale of its neighbour",
+           {kFp4Pages},
+           with_fp4_scales([](uint8_t* scales, int n) { std::rotate(scales, scales + 1, scales + n); }),
+           {},
+           "the scales of their neighbours"},
+          {"fp4_scales_of_32_channels",
+           "32 channels share a scale, as in MXFP4",
+           {kFp4Pages},
+           with_fp4_scales([](uint8_t* scales, int n) {
+             for (int i = n - 1; i >= 0; --i) scales[i] = scales[i / 2];
+           }),
+           {},
+           "share a scale"},
+          {"fp4_scales_of_row_0",
+           "all rows of a page have the scales of its first",
+           {kFp4Pages},
+           with_params([](Tamper&, AttentionParams& p) { p.k_block_scale_stride_token = 0; }),
+           {},
+           "the first token of their page"},
+          {"fp4_scales_of_head_0",
+           "all KV heads have the scales of the first",
+           {kFp4Pages},
+           with_params([](Tamper&, AttentionParams& p) { p.v_block_scale_stride_head = 0; }),
+           {},
+           "the scales of head 0"},
+          {"fp4_scales_of_k_for_v",
+           "V has the scales of K",
+           {kFp4Pages},
+           with_params([](Tamper&, AttentionParams& p) { p.v_block_scale = p.k_block_scale; }),
+           {},
+           "V have the scales of K"},
+          {"fp4_nibbles_exchanged",
+           "the first of two channels is taken from the upper half of the byte",
+           {kFp4Pages},
+           with_params([](Tamper& t, AttentionParams& p) {
+             const std::vector<int32_t> cu_k = (p.features & kPackedKv) != 0
+                                                   ? t.read<int32_t>(p.cu_seqlens_k, p.batch + 1)
+                                                   : std::vector<int32_t>();
+             for (const bool is_v : {false, true}) {
+               const void*& at = is_v ? p.v : p.k;
+               auto bytes = t.read<uint8_t>(at, kv_elements(p, cu_k, is_v));
+               for (uint8_t& x : bytes) x = static_cast<uint8_t>(x << 4 | x >> 4);
+               at = t.put(bytes);
+             }
+           }),
+           {"kv_dtype: nvfp4"},
+           "the two numbers of a byte of K and V are exchanged"},
+          {"fp4_k_descale_ignored",
+           "the descale of K is not applied",
+           {kFp4Pages},
+           with_params([](Tamper& t, AttentionParams& p) { p.k_descale = t.put(std::vector<float>{1.0f}); }),
+           {},
+           "descales of K are not applied"},
+          {"fp4_v_descale_ignored",
+           "the descale of V is not applied",
+           {kFp4Pages},
+           with_params([](Tamper& t, AttentionParams& p) { p.v_descale = t.put(std::vector<float>{1.0f}); }),
+           {},
+           "descales of V are not applied"}};
 }
 
 std::vector<Fault> latent_caches() {
@@ -133,25 +148,34 @@ std::vector<Fault> latent_caches() {
            "latents in e4m3 are taken without the scales of their blocks",
            {kDsMlaPages},
            with_latent_rows([](LatentRow r) { std::fill_n(r.scales, r.blocks, 1.0f); }),
-           {"kv_dtype: fp8_ds_mla"}},
+           {"kv_dtype: fp8_ds_mla"},
+           "scales of blocks of channels are not applied"},
           {"ds_mla_scale_of_the_next_block",
            "a block of 128 channels has the scale of its neighbour",
            {kDsMlaPages},
-           with_latent_rows([](LatentRow r) { std::rotate(r.scales, r.scales + 1, r.scales + r.blocks); })},
+           with_latent_rows([](LatentRow r) { std::rotate(r.scales, r.scales + 1, r.scales + r.blocks); }),
+           {},
+           "the scales of their neighbours"},
           {"ds_mla_one_scale_for_the_row",
            "all channels of a row have the scale of its first block",
            {kDsMlaPages},
-           with_latent_rows([](LatentRow r) { std::fill_n(r.scales, r.blocks, r.scales[0]); })},
+           with_latent_rows([](LatentRow r) { std::fill_n(r.scales, r.blocks, r.scales[0]); }),
+           {},
+           "the scale of the first"},
           {"ds_mla_scales_of_row_0",
            "all rows of a page have the scales of its first",
            {kDsMlaPages},
            with_params([](Tamper&, AttentionParams& p) {
              p.k_block_scale_stride_token = p.v_block_scale_stride_token = 0;
-           })},
+           }),
+           {},
+           "the first token of their page"},
           {"ds_mla_tail_left_out",
            "the rotary part of K is not multiplied",
            {kDsMlaPages},
-           with_latent_rows([](LatentRow r) { std::fill_n(r.tail, r.tail_channels, uint16_t{0}); })},
+           with_latent_rows([](LatentRow r) { std::fill_n(r.tail, r.tail_channels, uint16_t{0}); }),
+           {},
+           "channels of K behind head_dim_v are left out"},
           {"ds_mla_tail_read_as_e4m3",
            "the rotary part of K is read as e4m3",
            {kDsMlaPages},

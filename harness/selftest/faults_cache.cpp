@@ -42,11 +42,16 @@ AttentionParams without_append(AttentionParams p) {
 Tamper::Fault turned_by(RotaryQ rule) {
   return with_params([rule](Tamper& t, AttentionParams& p) {
     const int64_t half = p.rotary.dim / 2;
-    for (const float** table : {&p.rotary.cos, &p.rotary.sin}) {
-      auto rows = t.read<float>(*table, p.rotary.positions * half);
-      rows.resize(rows.size() + static_cast<std::size_t>(p.max_seqlen_q * half), 0.7f);
-      *table = t.put(rows);
+    auto cos = t.read<float>(p.rotary.cos, p.rotary.positions * half),
+         sin = t.read<float>(p.rotary.sin, p.rotary.positions * half);
+    for (int64_t i = 0; i < p.max_seqlen_q * half; ++i) {  // one position more is one rotation more
+      const std::size_t last = cos.size() - static_cast<std::size_t>(half);
+      const auto one = static_cast<std::size_t>(half + i % half);
+      cos.push_back(cos[last] * cos[one] - sin[last] * sin[one]);
+      sin.push_back(sin[last] * cos[one] + cos[last] * sin[one]);
     }
+    p.rotary.cos = t.put(cos);
+    p.rotary.sin = t.put(sin);
     p.rotary.positions += p.max_seqlen_q;
     p.features |= kRotaryQ;
     if (rule == RotaryQ::kDiagonal) p.features ^= kRotaryQ;
@@ -147,18 +152,23 @@ std::vector<Fault> in_call_at_wrong_places() {
              std::vector<int32_t> rows(static_cast<std::size_t>(p.batch), 0);
              if (p.cache_batch_idx) rows.assign(rows.size(), t.read<int32_t>(p.cache_batch_idx, 1)[0]);
              p.cache_batch_idx = t.put(rows);
-           })},
+           }),
+           {},
+           "rows change places"},
           {"in_call_leftpad_ignored",
            "new rows enter the cache as if there were no left padding",
            {kContiguousInCall},
            appended_by([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; }),
-           {"leftpad"}},
+           {"leftpad"},
+           "rows change places"},
           {"in_call_one_row_early",
            "new rows lie one row before their place",
            {kContiguousInCall, kPagedInCall},
            appended_by([](Tamper& t, AttentionParams& p) {
              change_lengths(t, p, [](int, int32_t k) { return k - 1; });
-           })},
+           }),
+           {},
+           "must not be read"},
           {"in_call_attends_first",
            "attention reads the cache before the new rows are in it",
            {kContiguousInCall, kPagedInCall},
@@ -170,7 +180,8 @@ std::vector<Fault> in_call_at_wrong_places() {
              t.edit(p, [&](OutView& out) { out = before; });
              return s;
            },
-           {"append: in_call"}},
+           {"append: in_call"},
+           "must not be read"},
           {"in_call_new_tokens_not_attended",
            "the cache is attended at its length before the append",
            {kContiguousInCall, kPagedInCall},
@@ -184,47 +195,61 @@ std::vector<Fault> in_call_at_wrong_places() {
              });
              return t.launch(p);
            },
-           {"append: in_call"}},
+           {"append: in_call"},
+           "the new tokens are not attended"},
           {"in_call_one_token_past_capacity",
            "a row is written behind each sequence's last",
            {kContiguousInCall},
            afterwards<&OpParams::attention>(
-               [](Tamper& t, const AttentionParams& p) { write_past_the_end(t, p); })}};
+               [](Tamper& t, const AttentionParams& p) { write_past_the_end(t, p); }),
+           {},
+           "one token too many"}};
 }
 
 std::vector<Fault> in_call_wrong_rows() {
   const auto other_pairs = with_params([](Tamper&, AttentionParams& p) { p.rotary.interleaved ^= 1; });
-  return {
-      {"in_call_k_and_v_swapped",
-       "new keys enter the cache of values, and the other way round",
-       {kContiguousInCall, kPagedInCall},
-       with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_new, p.v_new); })},
-      {"in_call_neox_for_interleaved",
-       "halves pair up where neighbours should",
-       {kInterleavedInCall},
-       other_pairs},
-      {"in_call_interleaved_for_neox", "neighbours pair up where halves should", {kNeoxInCall}, other_pairs},
-      {"in_call_position_off_by_the_cache_length",
-       "positions count from the first new token",
-       {kOneSequence},
-       with_params([](Tamper& t, AttentionParams& p) {
-         if (p.batch != 1) return;
-         const int64_t half = p.rotary.dim / 2;
-         const int64_t from = p.max_seqlen_k - p.max_seqlen_q;
-         for (const float** table : {&p.rotary.cos, &p.rotary.sin}) {
-           auto rows = t.read<float>(*table, p.rotary.positions * half);
-           std::copy_n(rows.begin(), (p.rotary.positions - from) * half, rows.begin() + from * half);
-           *table = t.put(rows);
-         }
-       })},
-      {"in_call_queries_not_rotated",
-       "new keys are turned, queries are not",
-       {kNeoxInCall},
-       [](Tamper& t, const OpParams& op) {
-         if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
-         return t.launch(without_append(op.attention));
-       },
-       {"rotary: neox"}}};
+  return {{"in_call_k_and_v_swapped",
+           "new keys enter the cache of values, and the other way round",
+           {kContiguousInCall, kPagedInCall},
+           with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_new, p.v_new); }),
+           {},
+           "belongs to the other tensor"},
+          {"in_call_neox_for_interleaved",
+           "halves pair up where neighbours should",
+           {kInterleavedInCall},
+           other_pairs,
+           {},
+           "in other pairs"},
+          {"in_call_interleaved_for_neox",
+           "neighbours pair up where halves should",
+           {kNeoxInCall},
+           other_pairs,
+           {},
+           "in other pairs"},
+          {"in_call_position_off_by_the_cache_length",
+           "positions count from the first new token",
+           {kOneSequence},
+           with_params([](Tamper& t, AttentionParams& p) {
+             if (p.batch != 1) return;
+             const int64_t half = p.rotary.dim / 2;
+             const int64_t from = p.max_seqlen_k - p.max_seqlen_q;
+             for (const float** table : {&p.rotary.cos, &p.rotary.sin}) {
+               auto rows = t.read<float>(*table, p.rotary.positions * half);
+               std::copy_n(rows.begin(), (p.rotary.positions - from) * half, rows.begin() + from * half);
+               *table = t.put(rows);
+             }
+           }),
+           {},
+           "count from the first new token"},
+          {"in_call_queries_not_rotated",
+           "new keys are turned, queries are not",
+           {kNeoxInCall},
+           [](Tamper& t, const OpParams& op) {
+             if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
+             return t.launch(without_append(op.attention));
+           },
+           {"rotary: neox"},
+           "queries are not turned"}};
 }
 
 }  // namespace
@@ -239,17 +264,20 @@ FaultClass position_faults() {
             "query i is turned to i + len_k - len_q instead of cache_seqlens + i",
             {kFromCache},
             turned_by(RotaryQ::kDiagonal),
-            {"rotary_q: from_cache_seqlens"}},
+            {"rotary_q: from_cache_seqlens"},
+            "query i is turned to position i + len_k - len_q"},
            {"in_call_queries_from_cache_seqlens",
             "query i is turned to cache_seqlens + i instead of i + len_k - len_q",
             {kOnDiagonal},
             turned_by(RotaryQ::kFromCacheSeqlens),
-            {"rotary_q: diagonal"}},
+            {"rotary_q: diagonal"},
+            "query i is turned to position cache_seqlens + i"},
            {"in_call_queries_past_cache_seqlens",
             "query i is turned to cache_seqlens + i instead of cache_seqlens",
             {kAtCache},
             turned_by(RotaryQ::kFromCacheSeqlens),
-            {"rotary_q: at_cache_seqlens"}}}};
+            {"rotary_q: at_cache_seqlens"},
+            "query i is turned to position cache_seqlens + i"}}};
 }
 
 FaultClass quantised_append_faults() {
@@ -260,7 +288,8 @@ FaultClass quantised_append_faults() {
             with_append([](Tamper& t, KvAppendParams& p) {
               change_given(t, p, p.k_scale, [](std::vector<float>& s) { s.assign(s.size(), 1.0f); });
             }),
-            {"kv_dtype: e4m3"}},
+            {"kv_dtype: e4m3"},
+            "scales of K are not applied"},
            {"append_scale_inverted",
             "keys are multiplied by their scale",
             {kInt8Cache},
@@ -268,51 +297,72 @@ FaultClass quantised_append_faults() {
               change_given(t, p, p.k_scale, [](std::vector<float>& scales) {
                 for (float& s : scales) s = 1.0f / s;
               });
-            })},
+            }),
+            {},
+            "multiplied by their scales"},
            {"append_scales_swapped",
             "keys are divided by the scales of values, and the other way round",
             {kInt8Cache, kE4m3Cache},
-            with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); })},
+            with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); }),
+            {},
+            "scale of the other tensor"},
            {"append_scale_of_another_head",
             "head h has the scale of head h + 1",
             {kE4m3Cache},
             with_append([](Tamper& t, KvAppendParams& p) {
               change_given(t, p, p.v_scale,
                            [](std::vector<float>& s) { std::rotate(s.begin(), s.begin() + 1, s.end()); });
-            })},
+            }),
+            {},
+            "the scale of head"},
            {"append_scale_of_channel_0",
             "all channels of a head have the scale of its first",
             {kInt8Cache},
             with_append([](Tamper&, KvAppendParams& p) { p.v_scale.given_stride_channel = 0; }),
-            {"kv_dtype: int8"}},
+            {"kv_dtype: int8"},
+            "the scale of channel 0"},
            {"append_without_saturation",
             "what is past the largest number of the type wraps round",
             {kInt8Cache},
-            with_int8_keys([](float x) { return static_cast<unsigned char>(std::lrint(x) & 0xff); })},
-           {"append_truncates", "numbers are rounded towards zero", {kInt8Cache}, with_int8_keys([](float x) {
-              return static_cast<unsigned char>(float_to_int8(std::trunc(x)));
-            })},
+            with_int8_keys([](float x) { return static_cast<unsigned char>(std::lrint(x) & 0xff); }),
+            {},
+            "wrap round"},
+           {"append_truncates",
+            "numbers are rounded towards zero",
+            {kInt8Cache},
+            with_int8_keys([](float x) { return static_cast<unsigned char>(float_to_int8(std::trunc(x))); }),
+            {},
+            "cut off towards zero"},
            {"computed_scales_swapped",
             "scales of keys are stored as those of values, and the other way round",
             {kComputedE4m3},
-            with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); })},
+            with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); }),
+            {},
+            "the computed scales of the other tensor"},
            {"computed_scale_of_another_type",
             "the largest magnitude is divided by 127 instead of 448",
             {kComputedE4m3},
-            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 448.0f / 127.0f; })},
+            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 448.0f / 127.0f; }),
+            {},
+            "over 127, not over 448"},
            {"computed_scale_of_the_other_float",
             "the largest magnitude is divided by 448, as in e4m3, instead of 57344",
             {kComputedE5m2},
-            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 57344.0f / 448.0f; })},
+            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 57344.0f / 448.0f; }),
+            {},
+            "over 448, not over 57344"},
            {"computed_scale_stored_as_its_inverse",
             "1 / scale is stored",
             {kComputedE4m3, kInt8KeysCache},
-            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = 1.0f / *r.computed; })},
+            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = 1.0f / *r.computed; }),
+            {},
+            "the inverse of computed scales"},
            {"computed_scale_not_stored",
             "a scale is computed and used, and not written",
             {kComputedE4m3, kInt8KeysCache},
             with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = NAN; }),
-            {"scales: per_token"}},
+            {"scales: per_token"},
+            "computed scales of K are not stored"},
            {"computed_scale_of_unrotated_keys",
             "scales are computed before the rotation",
             {kTurned},
@@ -326,7 +376,8 @@ FaultClass quantised_append_faults() {
               t.write(p.k_scale.computed, scales);
               return s;
             },
-            {"scales: per_token_k"}}}};
+            {"scales: per_token_k"},
+            "of rows that are not rotated"}}};
 }
 
 }  // namespace attnbench

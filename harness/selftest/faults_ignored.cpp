@@ -84,12 +84,14 @@ std::vector<Fault> ignored_in_types() {
            "bits of bf16 are taken as fp16",
            {kPackedUnmasked},
            read_as(DType::kFp16, kFp16),
-           {"dtype: bf16"}},
+           {"dtype: bf16"},
+           "bits of bf16 are read as fp16"},
           {"fp16_read_as_bf16",
            "bits of fp16 are taken as bf16",
            {kHalfs},
            read_as(DType::kBf16, kBf16),
-           {"dtype: fp16"}},
+           {"dtype: fp16"},
+           "bits of fp16 are read as bf16"},
           {"fp32_output_in_16_bits",
            "O has the digits of bf16",
            {kSingles},
@@ -101,7 +103,8 @@ std::vector<Fault> ignored_in_types() {
                }
              }
            }),
-           {"dtype: fp32"}},
+           {"dtype: fp32"},
+           "O is rounded to bf16"},
           {"last_channels_left_out",
            "scores are of the first 48 of 64 channels",
            {kPackedUnmasked},
@@ -109,13 +112,15 @@ std::vector<Fault> ignored_in_types() {
              p.head_dim -= 16;
              p.features |= kHeadDimV;
            }),
-           {"head_dim"}},
+           {"head_dim"},
+           "the last 16 channels"},
           {"int8_k_descale_of_row_0",
            "one descale of K for all rows",
            {kInt8Keys},
            with_params(
                [](Tamper&, AttentionParams& p) { p.k_descale_stride_block = p.k_descale_stride_outer = 0; }),
-           {"kv_dtype: int8_k"}}};
+           {"kv_dtype: int8_k"},
+           "the first token of its page"}};
 }
 
 std::vector<Fault> ignored_in_scores() {
@@ -149,7 +154,8 @@ std::vector<Fault> ignored_in_scores() {
          }
          p.qv = t.put(qv);
        }),
-       {"qv: true"}},
+       {"qv: true"},
+       "has qv of head h + 1"},
       {"probs_ignored",
        "no probabilities are returned",
        {kFullProbs},
@@ -175,7 +181,8 @@ std::vector<Fault> ignored_in_pages() {
              for (std::size_t b = 1; b + 1 < cu.size(); ++b) --cu[b];
              p.cu_seqlens_k = t.put(cu);
            }),
-           {"kv: packed"}},
+           {"kv: packed"},
+           "begin one row early"},
           {"seqused_ignored",
            "keys up to the next sequence's first, unused rows included",
            {kGapsBetween},
@@ -184,7 +191,8 @@ std::vector<Fault> ignored_in_pages() {
              p.seqused_k = nullptr;
              p.features &= ~uint64_t{kPartialKv};
            }),
-           {"gap_tokens"}},
+           {"gap_tokens"},
+           "must not be read"},
           {"seqused_q_ignored",
            "all rows up to the next sequence's first are queries, so that diagonals move",
            {kQueryGaps},
@@ -207,7 +215,8 @@ std::vector<Fault> ignored_in_pages() {
                }
              });
            }),
-           {"kv: paged", "page_layout: shuffled"}},
+           {"kv: paged", "page_layout: shuffled"},
+           "must not be read"},
           {"pages_begin_at_block_0",
            "pages in order are taken to begin at the pool's first block for every sequence",
            {kPagesInOrder},
@@ -220,7 +229,8 @@ std::vector<Fault> ignored_in_pages() {
                }
              });
            }),
-           {"page_layout: contiguous"}},
+           {"page_layout: contiguous"},
+           "must not be read"},
           {"hnd_read_as_nhd",
            "(head, token, channel) is taken as (token, head, channel)",
            {kHeadsOutside},
@@ -230,7 +240,8 @@ std::vector<Fault> ignored_in_pages() {
              p.k_stride_token = p.v_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
              p.k_stride_head = p.v_stride_head = p.head_dim;
            }),
-           {"kv_layout: hnd"}},
+           {"kv_layout: hnd"},
+           "must not be read"},
           {"shared_pages_of_one_sequence_alone",
            "sequences but the first find their own last page where the shared one is",
            {kShared},
@@ -242,7 +253,8 @@ std::vector<Fault> ignored_in_pages() {
                }
              });
            }),
-           {"page_layout: shared_prefix", "shared_prefix"}}};
+           {"page_layout: shared_prefix", "shared_prefix"},
+           "must not be read"}};
 }
 
 std::vector<Fault> ignored_in_caches() {
@@ -250,7 +262,8 @@ std::vector<Fault> ignored_in_caches() {
            "keys are taken to begin at row 0 of the cache",
            {kCache},
            with_params([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; }),
-           {"leftpad"}},
+           {"leftpad"},
+           "must not be read"},
           {"padded_pages_begin_at_row_0",
            "keys are taken to begin at row 0 of a sequence's first block",
            {kPaddedPages},
@@ -258,7 +271,8 @@ std::vector<Fault> ignored_in_caches() {
              p.cache_leftpad = nullptr;
              p.features &= ~uint64_t{kPagedLeftpad};
            }),
-           {"leftpad"}},
+           {"leftpad"},
+           "must not be read"},
           {"table_row_of_another_sequence",
            "sequence b is taken to have the row of block_table that sequence b + 1 has",
            {kTableRows},
@@ -273,12 +287,14 @@ std::vector<Fault> ignored_in_caches() {
              }
              p.cache_batch_idx = t.put(rows);
            }),
-           {"block_table_rows: shuffled"}},
+           {"block_table_rows: shuffled"},
+           "of block_table of sequence"},
           {"cache_batch_idx_ignored",
            "sequence b is taken to have row b of the cache",
            {kCache},
            with_params([](Tamper&, AttentionParams& p) { p.cache_batch_idx = nullptr; }),
-           {"kv: contiguous", "cache_batch_idx: shuffled"}},
+           {"kv: contiguous", "cache_batch_idx: shuffled"},
+           "must not be read"},
           {"in_call_as_many_as_queries",
            "a sequence's last new tokens are appended, one per query",
            {kNewTokens},
@@ -287,7 +303,8 @@ std::vector<Fault> ignored_in_caches() {
              p.cu_seqlens_new = t.put(cu);
              p.total_new = cu.back();
            }),
-           {"new_tokens"}}};
+           {"new_tokens"},
+           "rows change places"}};
 }
 
 std::vector<Fault> ignored_in_other_ops() {
@@ -295,12 +312,14 @@ std::vector<Fault> ignored_in_other_ops() {
            "all channels turn",
            {kPartlyTurned},
            with_op([](Tamper& t, OpParams& op) { turn_all(t, op.kv_append); }),
-           {"rotary_dim"}},
+           {"rotary_dim"},
+           "perhaps all channels turn"},
           {"int8_k_append_of_channel_0",
            "all channels of K have the scale of the first",
            {kMixedAppend},
            with_op([](Tamper&, OpParams& op) { op.kv_append.k_scale.given_stride_channel = 0; }),
-           {"kv_dtype: int8_k", "scales: given"}},
+           {"kv_dtype: int8_k", "scales: given"},
+           "the scale of channel 0"},
           {"fp32_states_read_in_16_bits",
            "partial O in fp32 is taken as bf16",
            {kStates},

@@ -50,21 +50,26 @@ FaultClass input_faults() {
             with_params([](Tamper& t, AttentionParams& p) {
               p.q_descale = t.put(ones(p.total_q * p.q_descale_stride_outer));
             }),
-            {"q_dtype: int8"}},
+            {"q_dtype: int8"},
+            "descales of Q are not applied"},
            {"int8_q_descale_of_head_0",
             "the descale of query head 0 for all heads of a token",
             {kInt8Everything},
             with_params([](Tamper&, AttentionParams& p) { p.q_descale_stride_head = 0; }),
-            {"q_dtype: int8"}},
+            {"q_dtype: int8"},
+            "Q has the descale of head 0"},
            {"int8_k_descale_of_a_block",
             "one descale of K per block, that of its first token",
             {kInt8Everything},
             with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; }),
-            {"kv_dtype: int8"}},
+            {"kv_dtype: int8"},
+            "the first token of its page"},
            {"int8_k_descale_of_kv_head_0",
             "the descale of KV head 0 for all KV heads of a row",
             {kInt8Everything},
-            with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_head = 0; })},
+            with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_head = 0; }),
+            {},
+            "K has the descale of head 0"},
            {"int8_v_descale_of_channel_0",
             "one descale of V per KV head, that of its first channel",
             {kInt8Everything},
@@ -74,18 +79,22 @@ FaultClass input_faults() {
                 scales[i] = scales[i - i % static_cast<std::size_t>(p.v_descale_stride_head)];
               p.v_descale = t.put(scales);
             }),
-            {"kv_dtype: int8"}},
+            {"kv_dtype: int8"},
+            "V has the descale of channel 0"},
            {"e4m3_q_descale_ignored",
             "queries are taken as stored",
             {kE4m3Queries},
             with_params([](Tamper& t, AttentionParams& p) {
               p.q_descale = t.put(ones(p.batch * p.q_descale_stride_outer));
             }),
-            {"q_dtype: e4m3"}},
+            {"q_dtype: e4m3"},
+            "descales of Q are not applied"},
            {"e4m3_q_descale_of_k",
             "queries have the descales of keys",
             {kE4m3Queries},
-            with_params([](Tamper&, AttentionParams& p) { p.q_descale = p.k_descale; })}}};
+            with_params([](Tamper&, AttentionParams& p) { p.q_descale = p.k_descale; }),
+            {},
+            "Q has the descale of K"}}};
 }
 
 FaultClass width_faults() {
@@ -98,14 +107,16 @@ FaultClass width_faults() {
               p.v_stride_token = p.k_stride_token;
               p.v_stride_head = p.k_stride_head;
             }),
-            {"head_dim_v"}},
+            {"head_dim_v"},
+            "must not be read"},
            {"scale_of_head_dim_v",
             "1 / sqrt(Dv)",
             {kWideV, kLatent},
             with_params([](Tamper&, AttentionParams& p) {
               p.softmax_scale = 1.0f / std::sqrt(static_cast<float>(p.head_dim_v));
             }),
-            {"head_dim_v"}},
+            {"head_dim_v"},
+            "1/sqrt(head_dim_v)"},
            {"v_is_the_end_of_k",
             "values are the last channels of the keys instead of the first",
             {kLatent},
@@ -114,7 +125,8 @@ FaultClass width_faults() {
               p.v = static_cast<const char*>(p.k) +
                     (p.head_dim - p.head_dim_v) * static_cast<int64_t>(dtype_size(p.dtype_k));
             }),
-            {"v_is_k_view: true"}}}};
+            {"v_is_k_view: true"},
+            "last head_dim_v channels of K"}}};
 }
 
 FaultClass training_faults() {
@@ -128,16 +140,21 @@ FaultClass training_faults() {
                 for (int c = 0; c < v.p().head_dim; ++c)
                   out.set_o(r.token, r.head, c, out.o(r.token, r.head, c) * (1.0f - v.p().p_dropout));
               }
-            })},
+            }),
+            {},
+            "not divided by 1 - dropout"},
            {"dropout_of_another_seed",
             "the mask of another seed",
             {kDropped},
             with_params([](Tamper&, AttentionParams& p) { ++p.dropout_seed; }),
-            {"dropout"}},
+            {"dropout"},
+            "seed + 1"},
            {"dropout_offset_cut_to_32_bits",
             "the upper half of the offset does not count",
             {kDropped},
-            with_params([](Tamper&, AttentionParams& p) { p.dropout_offset &= 0xffffffffu; })},
+            with_params([](Tamper&, AttentionParams& p) { p.dropout_offset &= 0xffffffffu; }),
+            {},
+            "offset of dropout is cut to 32 bits"},
            {"probs_not_normalised",
             "probabilities are relative to the row's largest",
             {kProbsOut},
@@ -197,7 +214,9 @@ FaultClass num_splits_faults() {
               t.edit(p, [&](OutView& out) {
                 for (float& lse : out.lse) lse += std::log1p(1.0f / static_cast<float>(n));
               });
-            })}}};
+            }),
+            {},
+            "one of 3 parts counts twice"}}};
 }
 
 }  // namespace attnbench

@@ -91,7 +91,8 @@ FaultClass key_list_faults() {
               p.topk_length = nullptr;
               p.topk = 0;
             }),
-            {"topk"}},
+            {"topk"},
+            "the lists of keys are not read"},
            {"topk_length_ignored",
             "all entries of a list count",
             {std::begin(kDrawnLengths), std::end(kDrawnLengths)},
@@ -103,7 +104,8 @@ FaultClass key_list_faults() {
               p.topk_indices = t.put(lists);
               p.topk_length = nullptr;
             }),
-            {"topk_length: drawn"}},
+            {"topk_length: drawn"},
+            "must not be read"},
            {"topk_length_0_means_all",
             "all entries count of a list whose length is 0",
             {std::begin(kZeroLengths), std::end(kZeroLengths)},
@@ -116,7 +118,8 @@ FaultClass key_list_faults() {
               p.topk_indices = t.put(lists);
               p.topk_length = t.put(lengths);
             }),
-            {"topk_length: zero"}},
+            {"topk_length: zero"},
+            "must not be read"},
            {"minus_one_is_row_0",
             "an entry of -1 is taken as the first row",
             {std::begin(kLists), std::end(kLists)},
@@ -129,7 +132,8 @@ FaultClass key_list_faults() {
             "all KV heads read the list of the first",
             {std::begin(kSeveralHeads), std::end(kSeveralHeads)},
             with_params([](Tamper&, AttentionParams& p) { p.topk_stride_head = 0; }),
-            {"topk"}}}};
+            {"topk"},
+            "the lists of KV head 0 are taken for all"}}};
 }
 
 }  // namespace attnbench

@@ -54,7 +54,8 @@ FaultClass lse_faults() {
             "the LSE is a natural logarithm, not one to base 2",
             {std::begin(kBase2Lse), std::end(kBase2Lse)},
             without(kLseBase2),
-            {"lse_log: base2"}},
+            {"lse_log: base2"},
+            "of base e, where base 2"},
            {"lse_written_by_head",
             "the LSE is written as (head, token), not (token, head)",
             {std::begin(kTokenMajorLse), std::end(kTokenMajorLse)},
@@ -62,12 +63,14 @@ FaultClass lse_faults() {
               p.features &= ~uint64_t{kLseTokenMajor};
               p.lse_stride_head = p.total_q;
             }),
-            {"out_lse_layout: token_major"}},
+            {"out_lse_layout: token_major"},
+            "where (total_q, Hq) is required"},
            {"base2_states_read_as_natural",
             "LSEs to base 2 are merged, and written, as natural ones",
             {kMergedBase2},
             without(kLseBase2),
-            {"lse_log: base2"}},
+            {"lse_log: base2"},
+            "weights are powers of e of LSEs of base 2"},
            {"merged_lse_written_by_head",
             "the merged LSE is written as (head, token), not (token, head)",
             {kMergedTokenMajor},
@@ -99,12 +102,14 @@ FaultClass lse_faults() {
             "exp(+inf - +inf): a state with LSE = +inf is no empty one",
             {kPlus},
             without(kInfLse),
-            {"empty_lse: plus_inf"}},
+            {"empty_lse: plus_inf"},
+            "with LSE = inf has a weight"},
            {"plus_infinity_beside_minus_infinity_has_weight",
             "only -inf means an empty state",
             {kBoth},
             without(kInfLse),
-            {"empty_lse: both"}}}};
+            {"empty_lse: both"},
+            "with LSE = inf has a weight"}}};
 }
 
 }  // namespace attnbench

@@ -85,30 +85,19 @@ FaultClass mask_faults() {
              {kChunked}, {"attention_chunk"}),
        known("chunk_of_the_query_index", "chunks count from the first query, not from the first key",
              {kChunked, kChunkedFull}),
-       {"chunk_ends_one_key_late",
-        "the first key of the next chunk is seen",
-        {kChunkedFull},
-        with_keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, r.hi + 1); })},
-       {"window_from_last_draft_token",
-        "one window start, the last token's, for all tokens of a step",
-        {kDraft},
-        with_keys([](const HostView& v, HostRow& r) {
-          r.lo = std::max<int64_t>(0, int64_t{r.k_len} - 1 - v.p().window_left);
-        }),
-        {"mask: causal"}},
-       {"window_start_rounded_to_split",
-        "the split that holds the window's start is left out",
-        {kWindowed, kDraft},
-        with_keys([](const HostView&, HostRow& r) { r.lo = std::min(r.hi, up(r.lo, 16)); })},
-       {"right_mask_missing_on_last_tile",
-        "the partial tile at the diagonal is not masked",
-        {kPackedCausal, kPagedCausal},
-        with_keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, up(r.hi, 16)); })},
+       known("chunk_ends_one_key_late", "the first key of the next chunk is seen", {kChunkedFull}),
+       known("window_from_last_draft_token", "one window start, the last token's, for all tokens of a step",
+             {kDraft}, {"mask: causal"}),
+       known("window_start_rounded_to_split", "the split that holds the window's start is left out",
+             {kWindowed, kDraft}),
+       known("right_mask_missing_on_last_tile", "the partial tile at the diagonal is not masked",
+             {kPackedCausal, kPagedCausal}),
        {"finite_sentinel",
         "masked scores are -5e4, visible ones below that",
         {kHugeLogits},
         with_output([](const HostView& v, OutView& out) { add_masked_keys(v, out, -5e4); }),
-        {"data: large"}}}};
+        {"data: large"},
+        "masked scores"}}};
 }
 
 namespace {
@@ -126,21 +115,26 @@ std::vector<Fault> wrong_key_lengths() {
                return paged ? std::min(longest, static_cast<int32_t>(up(k, page))) : longest;
              });
            }),
-           {"batch"}},
+           {"batch"},
+           "must not be read"},
           {"rounded_to_page",
            "keys up to the end of the last page are read",
            {kPagedFull},
            with_params([](Tamper& t, AttentionParams& p) {
              const int32_t page = std::max(1, p.block_size);
              change_lengths(t, p, [&](int, int32_t k) { return static_cast<int32_t>(up(k, page)); });
-           })},
+           }),
+           {},
+           "must not be read"},
           {"padding_in_denominator",
            "a tile's padding counts with score 0",
            {kPackedCausal, kPagedFull},
            with_answers(right_problem,
                         [](const HostView&, const HostRow& r, RowAnswer& a) {
                           add_term(a, std::log(static_cast<double>(up(r.k_len, 64) - r.k_len)));
-                        })},
+                        }),
+           {},
+           "count as keys of score 0"},
           known("last_key_dropped", "each sequence ends one key early", {kPagedFull, kGapsUnmasked}),
           {"last_partial_page_dropped",
            "whole pages only",
@@ -148,7 +142,9 @@ std::vector<Fault> wrong_key_lengths() {
            with_answers([](const HostView& v, reference::Problem& x) {
              const int page = std::max(1, v.p().block_size);
              for (int& k : x.k_lens) k = k / page * page;
-           })}};
+           }),
+           {},
+           "keys behind the last whole page"}};
 }
 
 std::vector<Fault> shifted_rows() {
@@ -179,7 +175,8 @@ std::vector<Fault> shifted_rows() {
                out.lse_of(r.token, r.head) = 0;
              }
            }),
-           {"batch"}},
+           {"batch"},
+           "not computed, or not stored"},
           {"cu_seqlens_start_ignored",
            "queries are taken to begin at row 0",
            {kPackedCausal, kPagedCausal},
@@ -198,7 +195,8 @@ std::vector<Fault> shifted_rows() {
            "a sequence without queries shifts the tables of the next ones",
            {kZeros},
            shifted_table,
-           {"batch"}},
+           {"batch"},
+           "sequences without queries are not counted"},
           {"empty_sequence_shifts_lse",
            "a sequence without queries shifts the LSE of the next one",
            {kZeros},
@@ -212,14 +210,17 @@ std::vector<Fault> shifted_rows() {
                  }
                }
              }
-           })},
+           }),
+           {},
+           "have the LSE of the next query"},
           {"rows_past_keys_not_empty",
            "more queries than keys: the first queries see key 0",
            {kShortKeys},
            with_keys([](const HostView&, HostRow& r) {
              if (r.k_len > 0) r.hi = std::max<int64_t>(r.hi, 1);
            }),
-           {"allow_short_kv: true"}}};
+           {"allow_short_kv: true"},
+           "see no key, so O must be 0"}};
 }
 
 }  // namespace
@@ -238,26 +239,31 @@ FaultClass empty_row_faults() {
           {{"lse_plus_infinity",
             "LSE of a row without keys is +inf",
             {kShortKeys},
-            on_empty([](OutView& out, const HostRow& r, int) { out.lse_of(r.token, r.head) = INFINITY; })},
+            on_empty([](OutView& out, const HostRow& r, int) { out.lse_of(r.token, r.head) = INFINITY; }),
+            {},
+            "see no key"},
            {"lse_finite",
             "LSE of a row without keys is the lowest finite number",
             {kShortKeys},
             on_empty([](OutView& out, const HostRow& r, int) {
               out.lse_of(r.token, r.head) = std::numeric_limits<float>::lowest();
-            })},
+            }),
+            {},
+            "see no key"},
            {"nan_from_two_empty_states",
             "exp(-inf - -inf) when empty states are merged",
             {kShortKeys},
             on_empty([](OutView& out, const HostRow& r, int d) {
               for (int c = 0; c < d; ++c) out.set_o(r.token, r.head, c, NAN);
-            })},
+            }),
+            {},
+            "division by a softmax denominator of 0"},
            {"output_not_written",
             "O of a row without keys keeps what was there",
             {kShortKeys},
-            on_empty([](OutView& out, const HostRow& r, int d) {
-              std::fill_n(out.out.begin() + static_cast<std::ptrdiff_t>(out.bytes(r.token, r.head, 0)),
-                          static_cast<std::size_t>(d) * dtype_size(out.p->dtype_out), 0xff);
-            })},
+            unwritten([](const HostView&, const HostRow& r) { return r.lo >= r.hi; }),
+            {},
+            "not written when the launch ended"},
            {"mean_of_values",
             "softmax over only masked keys is uniform",
             {kShortKeys},
@@ -267,7 +273,9 @@ FaultClass empty_row_faults() {
               for (std::size_t n = 0; n < rows.size(); ++n) {
                 if (rows[n].lo >= rows[n].hi) set_row(out, rows[n], mean[n]);
               }
-            })}}};
+            }),
+            {},
+            "see no key, so O must be 0"}}};
 }
 
 }  // namespace attnbench

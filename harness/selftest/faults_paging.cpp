@@ -91,7 +91,8 @@ std::vector<Fault> wrong_tables() {
            with_table([](const HostView& v, std::vector<int32_t>& table) {
              if (pages_of(v, 0) > 1) entry(v, table, 0, 1) = entry(v, table, 0, 0);
            }),
-           {"kv: paged"}},
+           {"kv: paged"},
+           "page 1 of sequence 0 are read from page 0 of sequence 0"},
           {"table_row_of_another_request",
            "sequence b reads the table of sequence b + 1",
            {kEqualPages},
@@ -104,7 +105,8 @@ std::vector<Fault> wrong_tables() {
                  entry(v, table, b, i) = right[at(other * v.p().block_table_stride + i)];
              }
            }),
-           {"kv: paged"}},
+           {"kv: paged"},
+           "of block_table of sequence"},
           {"table_read_past_its_end",
            "the last page is looked up one entry later, where junk leads nowhere",
            {kPages, kLargePages},
@@ -112,7 +114,9 @@ std::vector<Fault> wrong_tables() {
              for (int b = 0; b < v.p().batch; ++b) {
                if (pages_of(v, b) > 0) entry(v, table, b, pages_of(v, b) - 1) = unmapped_page(v);
              }
-           })},
+           }),
+           {},
+           "must not be read"},
           {"other_block_size",
            "keys are looked up with half the block size",
            {kLargePages},
@@ -132,7 +136,8 @@ std::vector<Fault> wrong_tables() {
              p.block_table_stride = stride;
              p.block_size /= 2;
            }),
-           {"block_size"}},
+           {"block_size"},
+           "with a block size of 32, not 64"},
           {"page_offset_overflow",
            "the offset of a page wraps, here at 8 pages instead of 2^31 elements",
            {kPages},
@@ -140,7 +145,9 @@ std::vector<Fault> wrong_tables() {
              for (int b = 0; b < v.p().batch; ++b) {
                for (int64_t i = 0; i < pages_of(v, b); ++i) entry(v, table, b, i) %= 8;
              }
-           })}};
+           }),
+           {},
+           "must not be read"}};
 }
 
 std::vector<Fault> wrong_pages() {
@@ -154,13 +161,17 @@ std::vector<Fault> wrong_pages() {
              const int64_t d = p.head_dim;
              p.k_stride_token = p.v_stride_token = hnd ? p.num_heads_kv * d : d;
              p.k_stride_head = p.v_stride_head = hnd ? d : p.block_size * d;
-           })},
+           }),
+           {},
+           "must not be read"},
           {"stale_page",
            "a page that was freed still holds the keys of another request",
            {kPages, kLargePages},
            with_table([](const HostView& v, std::vector<int32_t>& table) {
              if (v.p().batch > 1 && pages_of(v, 1) > 1) entry(v, table, 0, 0) = entry(v, table, 1, 0);
-           })},
+           }),
+           {},
+           "page 0 of sequence 0 are read from page 0 of sequence 1"},
           {"freed_page_taken_for_no_sequence",
            "a table row that begins with -1 is taken for a place without a sequence",
            {kFreed},
@@ -171,7 +182,8 @@ std::vector<Fault> wrong_pages() {
                return view.table[at(b * p.block_table_stride)] < 0 ? 0 : k_len;
              });
            }),
-           {"expired: freed"}},
+           {"expired: freed"},
+           "whose first block is freed"},
           {"v_from_the_wrong_page",
            "K by the table, V from the next page",
            {kPages, kLargePages},
@@ -186,7 +198,9 @@ std::vector<Fault> wrong_pages() {
              };
              std::copy_n(view.v.begin() + page(1), bytes, v.begin() + page(0));
              p.v = t.put(v);
-           })},
+           }),
+           {},
+           "page 0 of sequence 0 is read from page 1 of sequence 0"},
           {"pages_beyond_128",
            "entry i of the table is taken as i % 128",
            {kManyPages},
@@ -195,7 +209,9 @@ std::vector<Fault> wrong_pages() {
                for (int64_t i = 128; i < pages_of(v, b); ++i)
                  entry(v, table, b, i) = entry(v, table, b, i % 128);
              }
-           })}};
+           }),
+           {},
+           "entry i % 128 of block_table"}};
 }
 
 }  // namespace
@@ -211,7 +227,8 @@ std::vector<Fault> wrong_pools() {
                if (id >= 0) id &= 0x7fff;
              }
            }),
-           {"pool_blocks"}},
+           {"pool_blocks"},
+           "must not be read"},
           {"repeated_block_read_once",
            "a block that stands in several places is read in the first one; the others get a spare block",
            {kRepeated},
@@ -225,7 +242,8 @@ std::vector<Fault> wrong_pools() {
                }
              }
            }),
-           {"page_layout: repeated"}}};
+           {"page_layout: repeated"},
+           "must not be read"}};
 }
 
 }  // namespace
@@ -243,7 +261,9 @@ FaultClass nan_faults() {
                 if (n % v.p().block_size == 0) continue;
                 add_nothing(v, out, b, v.kv_offset(b, n, 0, true), v.p().block_size - n % v.p().block_size);
               }
-            })},
+            }),
+            {},
+            "must not be read"},
            {"expired_rows_times_zero",
             "rows left of the window are multiplied by zero probabilities",
             {kExpired, kExpiredPacked},
@@ -253,7 +273,8 @@ FaultClass nan_faults() {
                 for (int64_t j = 0; j < n; ++j) add_nothing(v, out, b, v.kv_offset(b, j, 0, true), 1);
               }
             }),
-            {"expired: nan"}},
+            {"expired: nan"},
+            "must not be read"},
            {"freed_page_times_zero",
             "ids outside the pool are clamped into it, and the rows there multiplied by zero probabilities",
             {kFreed},
@@ -267,14 +288,17 @@ FaultClass nan_faults() {
                 }
               }
             }),
-            {"expired: freed"}},
+            {"expired: freed"},
+            "must not be read"},
            {"neighbours_packed_rows",
             "rows behind a packed sequence are multiplied by zero probabilities",
             {"{kv: packed, gap_tokens: 8, " SMALL ", mask: none, batch: q9s40_q5s33}"},
             with_output([](const HostView& v, OutView& out) {
               for (int b = 0; (v.p().features & kPackedKv) && b < v.p().batch; ++b)
                 add_nothing(v, out, b, v.kv_offset(b, v.k_len(b), 0, true), 8);
-            })}}};
+            }),
+            {},
+            "must not be read"}}};
 }
 
 FaultClass head_faults() {
@@ -293,7 +317,9 @@ FaultClass head_faults() {
                 for (int c = 0; c < v.p().head_dim; ++c)
                   out.set_o(r.token, r.head, c, out.o(r.token, r.head, c) + out.o(r.token - 1, r.head, c));
               }
-            })},
+            }),
+            {},
+            "rows keep the sums of others"},
            {"lse_transposed",
             "LSE is written as (token, head)",
             {kPackedFull, kPages},
@@ -304,7 +330,9 @@ FaultClass head_faults() {
               for (int64_t t = 0; t < tokens; ++t) {
                 for (int64_t h = 0; h < heads; ++h) out.lse[at(t * heads + h)] = right[at(h * tokens + t)];
               }
-            })}}};
+            }),
+            {},
+            "(total_q, Hq)"}}};
 }
 
 }  // namespace attnbench

@@ -98,15 +98,20 @@ FaultClass cached_rotary_faults() {
             "queries turn, and keys are taken as they lie",
             {kNeoxCached, kPairsCached},
             keys_turned_to([](const AttentionParams&, int64_t) { return int64_t{-1}; }),
-            {"rotary_cached"}},
+            {"rotary_cached"},
+            "keys of the cache are not turned"},
            {"cached_keys_at_the_start_of_their_block",
             "all keys of a block turn to the position of its first",
             {kNeoxCached, kPairsCached},
-            keys_turned_to([](const AttentionParams& p, int64_t j) { return j - j % block_of(p); })},
+            keys_turned_to([](const AttentionParams& p, int64_t j) { return j - j % block_of(p); }),
+            {},
+            "the position of the first of their page"},
            {"cached_keys_by_their_row_in_the_block",
             "positions begin at 0 in each block",
             {kPairsCached, kNeoxCached},
-            keys_turned_to([](const AttentionParams& p, int64_t j) { return j % block_of(p); })}}};
+            keys_turned_to([](const AttentionParams& p, int64_t j) { return j % block_of(p); }),
+            {},
+            "begin at 0 in each page"}}};
 }
 
 FaultClass query_faults() {
@@ -116,7 +121,8 @@ FaultClass query_faults() {
         "queries are returned as they come",
         {kQueryTurned, kQueryInE4m3},
         with_queries_of([](Tamper&, KvAppendParams& p) { p.features &= ~uint64_t{kRotary | kPositions64}; }),
-        {"query_out: same"}},
+        {"query_out: same"},
+        "queries are not turned"},
        {"query_turned_at_its_index",
         "queries turn to the index of their token in the launch, not to its position",
         {kQueryTurned, kQueryInE4m3},
@@ -126,7 +132,8 @@ FaultClass query_faults() {
           p.positions = t.put(index);
           p.features &= ~uint64_t{kPositions64};
         }),
-        {"query_out: same"}},
+        {"query_out: same"},
+        "queries turn to the index of their token"},
        {"query_heads_reversed",
         "query head h is that of the h-th from the last",
         {kQueryCopied, kQueryInE4m3},
@@ -134,23 +141,29 @@ FaultClass query_faults() {
           p.query = static_cast<const char*>(p.query) +
                     (p.num_heads_q - 1) * p.query_stride_head * static_cast<int64_t>(dtype_size(p.dtype_in));
           p.query_stride_head = -p.query_stride_head;
-        })},
+        }),
+        {},
+        "the h-th from the last"},
        {"query_scale_ignored",
         "queries are rounded to e4m3 as they come",
         {kQueryInE4m3},
         with_append([](Tamper& t, KvAppendParams& p) { p.query_scale = t.put(std::vector<float>{1.0f}); }),
-        {"query_out: e4m3"}},
+        {"query_out: e4m3"},
+        "the scale of queries is not applied"},
        {"query_scale_inverted",
         "queries are multiplied by their scale",
         {kQueryInE4m3},
         with_append([](Tamper& t, KvAppendParams& p) {
           p.query_scale = t.put(std::vector<float>{1.0f / t.read<float>(p.query_scale, 1)[0]});
-        })},
+        }),
+        {},
+        "queries are multiplied by their scale"},
        {"padding_query_written",
         "queries of padding tokens are returned, too",
         {kQueryCopied},
         afterwards<&OpParams::kv_append>(write_padding),
-        {"query_out: same"}},
+        {"query_out: same"},
+        "of padding tokens, whose slot is -1, are written"},
        {"positions64_read_as_int32",
         "each half of a position of 64 bits is taken as a position",
         {kPositionsOf64},

@@ -96,37 +96,44 @@ std::vector<Fault> shared_scales() {
            "descales of q are read per (sequence, head) where sequences share them",
            {kQPerHead},
            read_per_sequence(of_q),
-           {"q_descales: per_head"}},
+           {"q_descales: per_head"},
+           "descales of q or K are read elsewhere"},
           {"q_descale_read_per_head",
            "one descale of q for all is read as one per head",
            {kQPerTensor},
            read_per_sequence(of_q),
-           {"q_descales: per_tensor"}},
+           {"q_descales: per_tensor"},
+           "descales of q or K are read elsewhere"},
           {"k_descale_read_per_sequence",
            "descales of K are read per (sequence, head) where sequences share them",
            {kKPerHead},
            read_per_sequence(of_k),
-           {"k_descales: per_head"}},
+           {"k_descales: per_head"},
+           "descales of q or K are read elsewhere"},
           {"k_descale_read_per_head",
            "one descale of K for all is read as one per head",
            {kKPerTensor},
            read_per_sequence(of_k),
-           {"k_descales: per_tensor"}},
+           {"k_descales: per_tensor"},
+           "descales of q or K are read elsewhere"},
           {"v_descale_read_per_sequence",
            "descales of V are read per (sequence, head) where sequences share them",
            {kVPerHead},
            read_per_sequence(of_v),
-           {"v_descales: per_head"}},
+           {"v_descales: per_head"},
+           "descales of V are read elsewhere"},
           {"v_descale_read_per_head",
            "one descale of V for all is read as one per head",
            {kVPerTensor},
            read_per_sequence(of_v),
-           {"v_descales: per_tensor"}},
+           {"v_descales: per_tensor"},
+           "descales of V are read elsewhere"},
           {"e4m3_v_descale_of_channel_0",
            "one descale of V per KV head, that of its first channel",
            {kVPerChannel},
            with_params(use_first_channel),
-           {"v_descales: per_channel"}},
+           {"v_descales: per_channel"},
+           "V has the descale of channel 0"},
           {"append_scale_read_per_head",
            "one scale for all heads is read as one per head",
            {kAppendPerTensor},
@@ -138,12 +145,14 @@ std::vector<Fault> shared_scales() {
              p.k_scale.given = t.put(found);
              p.k_scale.given_stride_head = 1;
            }),
-           {"k_descales: per_tensor", "v_descales: per_tensor"}},
+           {"k_descales: per_tensor", "v_descales: per_tensor"},
+           "perhaps it has another scale"},
           {"append_e4m3_scale_of_channel_0",
            "all channels of a head have the scale of its first",
            {kAppendPerChannel},
            with_append([](Tamper&, KvAppendParams& p) { p.v_scale.given_stride_channel = 0; }),
-           {"v_descales: per_channel"}}};
+           {"v_descales: per_channel"},
+           "the scale of channel 0"}};
 }
 
 /// Gives a launch of attention or merge_states another scale of O.
@@ -159,11 +168,14 @@ std::vector<Fault> e4m3_outputs() {
            "O is rounded to e4m3 as it is",
            {kE4m3Output, kE4m3Merge},
            with_out_scale([](float) { return 1.0f; }),
-           {"out_dtype: e4m3"}},
+           {"out_dtype: e4m3"},
+           "O is not divided by its scale"},
           {"out_scale_multiplied",
            "O is multiplied by its scale",
            {kE4m3Output, kE4m3Merge},
-           with_out_scale([](float scale) { return 1.0f / scale; })},
+           with_out_scale([](float scale) { return 1.0f / scale; }),
+           {},
+           "O is multiplied by its scale"},
           {"out_without_saturation",
            "what is past 448 becomes NaN",
            {kE4m3Output},
@@ -172,11 +184,14 @@ std::vector<Fault> e4m3_outputs() {
              for (unsigned char& x : out) x |= (x & 0x7f) == 0x7e ? 0x7f : 0;
              t.write(p.out, out);
            }),
-           {"out_dtype: e4m3"}},
+           {"out_dtype: e4m3"},
+           "leave the range of a type"},
           {"out_scale_1_percent_off",
            "O is divided by 1.01 times its scale",
            {kE4m3Output, kE4m3Merge},
-           with_out_scale([](float scale) { return scale * 1.01f; })}};
+           with_out_scale([](float scale) { return scale * 1.01f; }),
+           {},
+           "O has a factor of 0.99"}};
 }
 
 std::vector<Fault> new_rows() {
@@ -195,7 +210,8 @@ std::vector<Fault> new_rows() {
              p.features &= ~uint64_t{kAppend | kAppendQuantised};
              return t.launch(p);
            },
-           {"new_dtype: dtype"}},
+           {"new_dtype: dtype"},
+           "scales of K and V are not applied"},
           {"in_call_stored_rows_divided_again",
            "new rows that are in the cache's type are divided by its descale",
            {kStored},
@@ -212,7 +228,8 @@ std::vector<Fault> new_rows() {
              p.v_new = as_numbers(p.v_new, p.v_new_stride_token);
              p.dtype_k_new = p.dtype_v_new = DType::kBf16;
            }),
-           {"new_dtype: cache"}}};
+           {"new_dtype: cache"},
+           "divided by their scales again"}};
 }
 
 /// Takes e5m2 for e4m3.
@@ -230,28 +247,34 @@ std::vector<Fault> e5m2_caches() {
            "K and V in e5m2 are read as e4m3",
            {kE5m2},
            with_params(as_e4m3<AttentionParams>),
-           {"kv_dtype: e5m2"}},
+           {"kv_dtype: e5m2"},
+           "in e5m2 are read as e4m3"},
           {"e5m2_k_descale_ignored",
            "K in e5m2 is taken as stored",
            {kE5m2},
            with_params(
                [ones](Tamper& t, AttentionParams& p) { p.k_descale = ones(t, p, p.k_descale_stride_outer); }),
-           {"kv_dtype: e5m2"}},
+           {"kv_dtype: e5m2"},
+           "descales of K are not applied"},
           {"e5m2_v_descale_ignored",
            "V in e5m2 is taken as stored",
            {kE5m2},
            with_params(
                [ones](Tamper& t, AttentionParams& p) { p.v_descale = ones(t, p, p.v_descale_stride_outer); }),
-           {"kv_dtype: e5m2"}},
+           {"kv_dtype: e5m2"},
+           "descales of V are not applied"},
           {"in_call_e5m2_as_e4m3",
            "new rows for a cache in e5m2 are rounded to e4m3, and the whole cache is read so",
            {kE5m2InCall},
-           with_params(as_e4m3<AttentionParams>)},
+           with_params(as_e4m3<AttentionParams>),
+           {},
+           "in e5m2 are read as e4m3"},
           {"append_e5m2_as_e4m3",
            "new rows for a cache in e5m2 are rounded to e4m3",
            {kE5m2Append},
            with_append(as_e4m3<KvAppendParams>),
-           {"kv_dtype: e5m2"}}};
+           {"kv_dtype: e5m2"},
+           "the other type of e4m3 and e5m2"}};
 }
 
 std::vector<Fault> latent_rows() {
@@ -272,7 +295,8 @@ std::vector<Fault> latent_rows() {
              p.features &= ~uint64_t{kHeadDimV | kOneRow};
              p.head_dim_v = p.head_dim;
            }),
-           {"head_dim_v"}}};
+           {"head_dim_v"},
+           "of V are not written"}};
 }
 
 }  // namespace

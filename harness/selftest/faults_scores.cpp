@@ -104,14 +104,23 @@ FaultClass split_faults() {
         with_splits([](const std::vector<RowAnswer>& parts, std::vector<double>& logs) {
           if (logs.size() > 1) logs[1] = -INFINITY;
           return merged(parts, logs);
-        })},
+        }),
+        {},
+        "the second tile of 32 is left out"},
        {"empty_split_counted",
         "a split without keys adds exp(0) to the denominator",
         {kDecode},
-        with_answers(right_problem, [](const HostView&, const HostRow&, RowAnswer& a) { add_term(a, 0); })},
-       {"lse_in_log2", "LSE in base 2", {kDecode}, with_output([](const HostView&, OutView& out) {
+        with_answers(right_problem, [](const HostView&, const HostRow&, RowAnswer& a) { add_term(a, 0); }),
+        {},
+        "exp(0) too much"},
+       {"lse_in_log2",
+        "LSE in base 2",
+        {kDecode},
+        with_output([](const HostView&, OutView& out) {
           for (float& x : out.lse) x *= 1.44269504f;
-        })},
+        }),
+        {},
+        "base 2"},
        {"sink_in_every_split",
         "a sink counts once per split",
         {kWithSinks},
@@ -122,7 +131,8 @@ FaultClass split_faults() {
                          add_term(a,
                                   static_cast<double>(v.sink(r.head)) + std::log(static_cast<double>(more)));
                      }),
-        {"sinks: true"}},
+        {"sinks: true"},
+        "the sink counts more than once"},
        {"merge_ignores_lse_stride",
         "splits are weighted by the LSE of the next head's splits",
         {kDecode},
@@ -144,7 +154,9 @@ FaultClass split_faults() {
         with_splits([](const std::vector<RowAnswer>& parts, std::vector<double>& logs) {
           if (logs.size() > 1) logs.back() = -INFINITY;
           return merged(parts, logs);
-        })},
+        }),
+        {},
+        "the last tile of 32 of several is left out"},
        {"splits_averaged",
         "splits are averaged, not weighted by their sums",
         {kDecode},
@@ -154,39 +166,54 @@ FaultClass split_faults() {
           return m;
         })},
        {"maximum_not_rescaled",
-        "the first split's sum is not rescaled to the final maximum",
+        "sums of earlier splits are not rescaled when a later one raises the maximum",
         {kDecode},
         with_splits([](const std::vector<RowAnswer>& parts, std::vector<double>& logs) {
-          if (logs.size() > 1) logs[0] += 0.25;  // maxima of two splits differ by about this much
+          double top = -INFINITY;
+          for (std::size_t s = 0; s < parts.size(); ++s) {
+            top = std::max(top, parts[s].lse + std::log(parts[s].p_max));
+            logs[s] -= top;
+          }
+          for (double& l : logs) l += top;
           return merged(parts, logs);
-        })}}};
+        }),
+        {},
+        "nor the sum is rescaled"}}};
 }
 
 namespace {
 
 std::vector<Fault> wrong_scales() {
-  return {
-      {"scale_off_0_1_percent",
-       "softmax_scale is 0.1 % too large",
-       {kScale},
-       with_params([](Tamper&, AttentionParams& p) { p.softmax_scale *= 1.001f; })},
-      {"scale_of_another_head_dim", "1 / sqrt(D + 1)", {kScale}, with_params([](Tamper&, AttentionParams& p) {
-         const float d = static_cast<float>(p.head_dim);
-         p.softmax_scale *= std::sqrt(d / (d + 1));
-       })},
-      {"maximum_starts_at_0",
-       "the running maximum starts at 0: rows of scores below -103 have no weight",
-       {kHuge, kHugePaged},
-       with_maximum_from(0),
-       {"data: huge"}},
-      {"maximum_starts_at_minus_5e4",
-       "the running maximum starts at -5e4, taken for less than any score",
-       {kHuge, kHugePaged},
-       with_maximum_from(-5e4),
-       {"data: huge"}},
-      known("softcap_ignored", "no softcap", {kWithSoftcap}, {"softcap"}),
-      known("softcap_before_scale", "tanh is taken of the score before it is scaled", {kWithSoftcap},
-            {"softcap"})};
+  return {{"scale_off_0_1_percent",
+           "softmax_scale is 0.1 % too large",
+           {kScale},
+           with_params([](Tamper&, AttentionParams& p) { p.softmax_scale *= 1.001f; }),
+           {},
+           "logits times 1.001"},
+          {"scale_of_another_head_dim",
+           "1 / sqrt(D + 1)",
+           {kScale},
+           with_params([](Tamper&, AttentionParams& p) {
+             const float d = static_cast<float>(p.head_dim);
+             p.softmax_scale *= std::sqrt(d / (d + 1));
+           }),
+           {},
+           "logits times 0.9923"},
+          {"maximum_starts_at_0",
+           "the running maximum starts at 0: rows of scores below -103 have no weight",
+           {kHuge, kHugePaged},
+           with_maximum_from(0),
+           {"data: huge"},
+           "a running maximum starts at 0"},
+          {"maximum_starts_at_minus_5e4",
+           "the running maximum starts at -5e4, taken for less than any score",
+           {kHuge, kHugePaged},
+           with_maximum_from(-5e4),
+           {"data: huge"},
+           "a running maximum starts at -50000"},
+          known("softcap_ignored", "no softcap", {kWithSoftcap}, {"softcap"}),
+          known("softcap_before_scale", "tanh is taken of the score before it is scaled", {kWithSoftcap},
+                {"softcap"})};
 }
 
 std::vector<Fault> wrong_biases() {
@@ -204,12 +231,15 @@ std::vector<Fault> wrong_biases() {
                [](const HostView& v, const HostRow& r, RowAnswer& a) {
                  a.lse -= slope_times_diag(v, r);  // -slope * j = slope * (diag - j) - slope * diag
                }),
-           {"alibi: per_head"}},
+           {"alibi: per_head"},
+           "ALiBi counts from key 0"},
           {"alibi_shifted_by_row",
            "slope * j: the same O under a causal mask, another LSE",
            {kWithAlibi},
            with_answers(right_problem, [](const HostView& v, const HostRow& r,
-                                          RowAnswer& a) { a.lse += slope_times_diag(v, r); })},
+                                          RowAnswer& a) { a.lse += slope_times_diag(v, r); }),
+           {},
+           "ALiBi counts from key 0"},
           known("sink_ignored", "no sink in the denominator", {kWithSinks}, {"sinks: true"}),
           known("sink_of_another_head", "head h has the sink of head h + 1", {kWithSinks})};
 }
@@ -228,25 +258,32 @@ FaultClass quantised_faults() {
             "K is taken as stored",
             {kE4m3Descaled},
             with_params([ones](Tamper& t, AttentionParams& p) { p.k_descale = t.put(ones(p)); }),
-            {"kv_dtype: e4m3"}},
+            {"kv_dtype: e4m3"},
+            "descales of K are not applied"},
            {"v_descale_ignored",
             "V is taken as stored",
             {kE4m3Descaled},
             with_params([ones](Tamper& t, AttentionParams& p) { p.v_descale = t.put(ones(p)); }),
-            {"kv_dtype: e4m3"}},
+            {"kv_dtype: e4m3"},
+            "descales of V are not applied"},
            {"v_descale_of_head_0",
             "the descale of KV head 0 for all heads",
             {kE4m3Descaled},
-            with_params([](Tamper&, AttentionParams& p) { p.v_descale_stride_head = 0; })},
+            with_params([](Tamper&, AttentionParams& p) { p.v_descale_stride_head = 0; }),
+            {},
+            "V has the descale of head 0"},
            {"k_descale_of_sequence_0",
             "the descales of sequence 0 for all sequences",
             {kE4m3Descaled},
             with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; }),
-            {"kv_dtype: e4m3"}},
+            {"kv_dtype: e4m3"},
+            "K has the descale of sequence 0"},
            {"k_and_v_descales_swapped",
             "each has the other's",
             {kE4m3Descaled},
-            with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_descale, p.v_descale); })},
+            with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_descale, p.v_descale); }),
+            {},
+            "descales of K and V are exchanged"},
            {"p_saturated",
             "P in e4m3 at a scale that saturates",
             {kE4m3Descaled},

@@ -65,15 +65,17 @@ FaultClass memory_faults() {
                   for (int c = 0; c < v.p().head_dim; ++c) out.set_o(next, h, c, out.o(next - 1, h, c));
                 }
               }
-            })},
+            }),
+            {},
+            "rows change places"},
            {"output_row_unwritten",
             "the last row of the last head keeps what was there",
             {kPacked, kPaged},
-            with_output([](const HostView& v, OutView& out) {
-              const auto from =
-                  static_cast<std::ptrdiff_t>(out.bytes(v.p().total_q - 1, v.p().num_heads_q - 1, 0));
-              std::fill(out.out.begin() + from, out.out.end(), 0xff);
-            })},
+            unwritten([](const HostView& v, const HostRow& r) {
+              return r.token == v.p().total_q - 1 && r.head == v.p().num_heads_q - 1;
+            }),
+            {},
+            "not written when the launch ended"},
            {"lse_unwritten",
             "LSE of the last row is not written",
             {kPacked, kPaged},
@@ -81,7 +83,9 @@ FaultClass memory_faults() {
               std::fill_n(
                   reinterpret_cast<unsigned char*>(&out.lse_of(v.p().total_q - 1, v.p().num_heads_q - 1)),
                   sizeof(float), 0xff);
-            })},
+            }),
+            {},
+            "not written when the launch ended"},
            {"query_overwritten",
             "q is scaled in place",
             {kPacked, kPaged},
@@ -152,6 +156,7 @@ FaultClass state_faults() {
               return r.i == 0 && t.launches() % 2 == 0 ? 7 : -1;
             }),
             {},
+            "",
             2,
             kDeterministic},
            {"rare_race",
@@ -164,6 +169,7 @@ FaultClass state_faults() {
               }
             }),
             {},
+            "",
             5000}}};
 }
 
@@ -176,6 +182,7 @@ FaultClass layout_faults() {
               return p.block_table != nullptr && r.i == 0 ? t.read<int32_t>(p.block_table, 1)[0] : -1;
             }),
             {},
+            "",
             2,
             kDeterministic},
            {"depends_on_kv_layout",
@@ -185,6 +192,7 @@ FaultClass layout_faults() {
               return r.i == 0 && (p.features & kHnd) != 0 ? 7 : -1;
             }),
             {},
+            "",
             2,
             kDeterministic,
             kHnd},
@@ -195,6 +203,7 @@ FaultClass layout_faults() {
               return r.i == 0 && (p.features & kPackedKv) != 0 ? 7 : -1;
             }),
             {},
+            "",
             2,
             kPagingInvariant,
             kPackedKv | kPagedKv},
@@ -205,6 +214,7 @@ FaultClass layout_faults() {
               return p.batch > 1 && r.seq == 0 && r.i == 0 ? 7 : -1;
             }),
             {},
+            "",
             2,
             kBatchInvariant},
            {"depends_on_batch_size",
@@ -214,6 +224,7 @@ FaultClass layout_faults() {
               return p.batch > 1 && r.i == 0 ? 7 : -1;
             }),
             {},
+            "",
             2,
             kBatchInvariant},
            {"depends_on_first_row",
@@ -223,6 +234,7 @@ FaultClass layout_faults() {
               return r.i == 0 && t.read<int32_t>(p.cu_seqlens_q, 1)[0] > 0 ? 7 : -1;
             }),
             {},
+            "",
             2,
             kDeterministic},
            {"prefix_state_wrong",

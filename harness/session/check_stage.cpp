@@ -77,6 +77,11 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
     if (!clues.empty()) std::erase_if(v.clues, [](const std::string& c) { return c.ends_with(kOfCompared); });
     v.clues.insert(v.clues.end(), clues.begin(), clues.end());
   }
+  const auto only_bias = [](const std::string& detector) { return detector == detector::kBias; };
+  if (explain && std::ranges::all_of(v.failed_by, only_bias) &&
+      work.item->params.op != Op::kAttentionBackward)
+    v.clues.push_back(fmt::format(
+        "perhaps O has a factor of {:.4g}: a constant with few digits, or truncation", 1 + v.slope));
   if (!work.item->params.does().copies())
     v.declared = {launcher.numerics(), work.kernel->flags & kWaiverFlags};
   if (work.item->params.does().attends) {

@@ -263,8 +263,8 @@ class Experiments {
           what);
     }
     if (missing_) return;
-    say("{} is computed, whatever is read: it is there without poison and with q / 1024{}, as from 0 / 0, inf - inf or a "
-        "NaN of the kernel's own",
+    say("{} is computed, whatever is read: it is there without poison and with q / 1024{}, as from 0 / 0, inf - inf, a "
+        "NaN of the kernel's own or workspace that it reads before it writes it",
         what, scaled ? " or V / 1024" : "");
   }
 

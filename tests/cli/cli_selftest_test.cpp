@@ -44,6 +44,25 @@ TEST(CliSelftest, SaysWhichFaultsASweepCatches) {
   EXPECT_EQ(run_attnbench(scratch, {"selftest", "mine.yaml", "--sensitivity"}).exit_code, 2);
 }
 
+TEST(CliSelftest, CluesNameMostFaultsAndHardlyAnyOther) {
+  if (kSanitized) GTEST_SKIP() << "takes minutes";
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"selftest", "--device", "cpu", "--kernel", "cpu", "--clues",
+                                            "--seeds", "1", "-q", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  const json result = read_json(scratch.dir() / "out" / "clues.json");
+  double named = 0, faults = 0, misnamed = 0, cases = 0;
+  for (const json& f : result["faults"]) {
+    ++faults;
+    named += f["named"] > 0;
+    misnamed += f["misnamed"].get<double>();
+    cases += f["cases"].get<double>();
+  }
+  EXPECT_GE(faults, 280);
+  EXPECT_GE(named / faults, 0.9) << o.out;
+  EXPECT_LT(misnamed / cases, 0.01) << o.out;
+}
+
 TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
   ASSERT_EQ(setenv("OMP_NUM_THREADS", "2", 1), 0);  // sums of huge errors depend on their order
   const Scratch scratch;

@@ -11,6 +11,7 @@
 #include "harness/judge/case_inputs.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/verify.h"
+#include "harness/ops/attention_backward/judge_mistakes.h"
 #include "harness/ops/attention_backward/judge_model.h"
 #include "harness/tensors/plan.h"
 
@@ -159,6 +160,41 @@ TEST(VerifyBackward, CluesNameTheGradientAndItsFactor) {
               HasSubstr("0 of 106 in dk, 0 of 106 in dv: perhaps dS is right: the sum over the keys"));
   EXPECT_EQ(v.clues[1], "looks like: dq is right but for a factor of 8");
   EXPECT_TRUE(judged_gradients(c, right_gradients(c)).clues.empty());
+}
+
+/// All mistakes that small sequences show, each in a kernel that makes it on every pair.
+TEST(VerifyBackward, CluesNameKnownMistakes) {
+  const Case c = gradient_case();
+  const CaseParams& p = c.params;
+  const std::vector<unsigned char> none;
+  const CaseInputs inputs(c, none);
+  const reference::Problem problem = problem_of(c);
+  int named = 0;
+  for (const GradMistake& m : grad_mistakes(problem, p.dtype)) {
+    if (m.fault.empty() || m.fault.starts_with("last_queries")) continue;  // a sequence has fewer than 16
+    HostOutputs h = right_gradients(c);
+    for (int b = 0; b < static_cast<int>(p.seqs.size()); ++b) {
+      const GradPairs pairs(problem, problem, inputs, b, 1);
+      const auto write = [&](Grad of, std::vector<unsigned char>& to, int32_t SeqLen::*length, int heads) {
+        for (int pos = 0; pos < p.seqs[static_cast<std::size_t>(b)].*length; ++pos) {
+          for (int head = 0; head < heads; ++head) {
+            const std::vector<double> row = pairs.row(m.rule, of, pos, head);
+            for (std::size_t i = 0; i < row.size(); ++i)
+              store_float(
+                  p.dtype, to.data(),
+                  (row_at(p.seqs, length, b, pos) * heads + head) * p.head_dim + static_cast<int64_t>(i),
+                  static_cast<float>(row[i]));
+          }
+        }
+      };
+      write(Grad::kDq, h.dq, &SeqLen::q, p.num_heads_q);
+      write(Grad::kDk, h.dk, &SeqLen::k, p.num_heads_kv);
+      write(Grad::kDv, h.dv, &SeqLen::k, p.num_heads_kv);
+    }
+    EXPECT_THAT(judged_gradients(c, h).clues, Contains(HasSubstr(m.text))) << m.fault;
+    ++named;
+  }
+  EXPECT_GE(named, 14);
 }
 
 /// A row whose elements are each plausible: 3 standard deviations off.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 #include <span>
+#include <tuple>
 
 #include "harness/cases/visible_keys.h"
 #include "harness/judge/case_inputs.h"
@@ -13,79 +14,12 @@
 #include "harness/judge/made_up.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/verify.h"
+#include "harness/ops/attention_backward/judge_gradients.h"
+#include "harness/ops/attention_backward/judge_mistakes.h"
 #include "harness/ops/attention_backward/judge_model.h"
 
 namespace attnbench {
 namespace {
-
-std::size_t slot(int64_t i) { return static_cast<std::size_t>(i); }
-
-/// Where a gradient's row is: `pos` counts queries (dq) or keys (dk, dv).
-struct GradPlace {
-  int seq, pos, head;
-};
-
-/// One of dq, dk and dv in memory: (tokens, heads, dim).
-struct Gradient {
-  const char* name;
-  const std::vector<unsigned char>* values;
-  DType dtype;
-  int heads, dim;
-  std::vector<int64_t> begin;  ///< first token of each sequence
-
-  int64_t row(const GradPlace& p) const {
-    return ((begin[slot(p.seq)] + p.pos) * heads + p.head) * int64_t{dim};
-  }
-  double get(const GradPlace& p, int channel) const {
-    return static_cast<double>(load_float(dtype, values->data(), row(p) + channel));
-  }
-  std::string text(const GradPlace& p) const {
-    return fmt::format("{} of seq {} pos {} head {}", name, p.seq, p.pos, p.head);
-  }
-};
-
-/// Sums over the compared rows of one gradient.
-struct GradTotals {
-  int64_t rows = 0, elements = 0;
-  int64_t wrong_rows = 0;  ///< by max_z or row_z2
-  double max_z = -1, sum_z2 = 0;
-  double max_abs = 0, max_rel = 0, max_ulp = 0;
-  WorstElement worst;
-  double worst_row = -1, worst_z2 = 0, worst_limit = 1;
-  GradPlace worst_row_place{};
-  double sxx = 0, sxy = 0;  ///< slope of the error on the value, weighted as for the forward pass
-  /// Sums over wrong rows of value^2, value * error and error^2, weighted by 1 / sigma^2.
-  double wrong_xx = 0, wrong_xy = 0, wrong_yy = 0;
-  MadeUp zeros;
-  double of_one_pair = 0;  ///< part of sxx by rows that one (query, key) pair carries
-
-  void add(const GradTotals& t) {
-    rows += t.rows;
-    elements += t.elements;
-    wrong_rows += t.wrong_rows;
-    wrong_xx += t.wrong_xx;
-    wrong_xy += t.wrong_xy;
-    wrong_yy += t.wrong_yy;
-    sum_z2 += t.sum_z2;
-    max_abs = larger_error(max_abs, t.max_abs);
-    max_rel = larger_error(max_rel, t.max_rel);
-    max_ulp = larger_error(max_ulp, t.max_ulp);
-    sxx += t.sxx;
-    sxy += t.sxy;
-    of_one_pair += t.of_one_pair;
-    zeros.add(t.zeros);
-    if (t.max_z > max_z) {
-      max_z = t.max_z;
-      worst = t.worst;
-    }
-    if (t.worst_row > worst_row) {
-      worst_row = t.worst_row;
-      worst_z2 = t.worst_z2;
-      worst_limit = t.worst_limit;
-      worst_row_place = t.worst_row_place;
-    }
-  }
-};
 
 /// A row as the reference gives it.
 struct ExpectedRow {
@@ -102,16 +36,17 @@ struct ExpectedRow {
 class BackwardJudge {
  public:
   BackwardJudge(const Case& c, const HostOutputs& outputs, const BackwardModel& model)
-      : p_(c.params), outputs_(outputs), model_(model), sinks_(sinks_of(c)) {
+      : case_(c), p_(c.params), outputs_(outputs), model_(model), sinks_(sinks_of(c)) {
     std::vector<int64_t> q{0}, k{0};
     for (const SeqLen& s : p_.seqs) {
       q.push_back(q.back() + s.q);
       k.push_back(k.back() + s.k);
     }
-    dq_ = {"dq", &outputs.dq, p_.dtype, p_.num_heads_q, p_.head_dim, q};
-    dk_ = {"dk", &outputs.dk, p_.dtype, p_.num_heads_kv, p_.head_dim, k};
-    dv_ = {"dv", &outputs.dv, p_.dtype, p_.num_heads_kv, p_.dim_v(), k};
+    dq_ = {Grad::kDq, "dq", &outputs.dq, p_.dtype, p_.num_heads_q, p_.head_dim, q};
+    dk_ = {Grad::kDk, "dk", &outputs.dk, p_.dtype, p_.num_heads_kv, p_.head_dim, k};
+    dv_ = {Grad::kDv, "dv", &outputs.dv, p_.dtype, p_.num_heads_kv, p_.dim_v(), k};
     sink_sum_.resize(sinks_.size());
+    sink_by_seq_.resize(sinks_.size() * p_.seqs.size());
     chi_[0] = std::max(2.0, chi_square_mean_limit(p_.head_dim));
     chi_[1] = std::max(2.0, chi_square_mean_limit(p_.dim_v()));
   }
@@ -176,7 +111,9 @@ class BackwardJudge {
     const std::lock_guard lock(mutex_);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       const std::size_t head = slot(rows[r].head);
+      const double before = sink_sum_[head].value;
       sink_sum_[head].add(model_, facts[r], sinks_[head]);
+      sink_by_seq_[slot(rows[r].seq) * sinks_.size() + head] += sink_sum_[head].value - before;
     }
   }
 
@@ -256,8 +193,11 @@ class BackwardJudge {
         rounding * chi + of_pairs * std::max(chi, chi_square_mean_limit(1 / few)) + common * single;
     const double figure = row_z2 / g.dim / limit;
     t.zeros.end_row(g.dim, limit);
-    if (!(figure <= 1.0) || !(row_max <= kMaxZ)) {
+    const bool wrong = !(figure <= 1.0) || !(row_max <= kMaxZ);
+    t.seen.push_back({g.of, e.place.seq, e.place.pos, e.place.head, wrong});
+    if (wrong) {
       ++t.wrong_rows;
+      t.nan_rows += std::isnan(row_z2);
       t.wrong_xx += xx;
       t.wrong_xy += xy;
       t.wrong_yy += row_z2;
@@ -316,7 +256,10 @@ class BackwardJudge {
   void add_clues(Verdict& v) const {
     const GradTotals &dq = totals_[0], &dk = totals_[1], &dv = totals_[2];
     const bool q = dq.wrong_rows > 0, k = dk.wrong_rows > 0, value = dv.wrong_rows > 0;
-    if (!q && !k && !value) return;
+    if (!q && !k && !value) return factor_clue(v);
+    if (q && !k && !value && dq.nan_rows == dq.wrong_rows)
+      v.clues.emplace_back(
+          "dq alone is NaN: perhaps it is added to what was there before, which holds NaN; set it to 0 first");
     const char* hint = q && k && value ? "P is wrong: a scale, a mask, a bias, the LSE"
                        : q && k        ? "dS is wrong and P right: delta, dP, or the softcap's derivative"
                        : k && value
@@ -328,13 +271,33 @@ class BackwardJudge {
                                   dq.wrong_rows, dq.rows, dk.wrong_rows, dk.rows, dv.wrong_rows, dv.rows,
                                   hint));
     const Gradient* gradients[] = {&dq_, &dk_, &dv_};
-    for (int i = 0; i < 3; ++i) {
+    std::vector<GradRow> rows;
+    for (const GradTotals& t : totals_) rows.insert(rows.end(), t.seen.begin(), t.seen.end());
+    std::ranges::sort(rows, {}, [](const GradRow& r) { return std::tuple(r.of, r.seq, r.pos, r.head); });
+    const auto got = [&](const GradRow& r, int channel) {
+      return gradients[static_cast<int>(r.of)]->get({r.seq, r.pos, r.head}, channel);
+    };
+    const auto named = grad_clues(case_, rows, got, std::max(model_.out_roundoff(), model_.p_roundoff()), 0);
+    v.clues.insert(v.clues.end(), named.begin(), named.end());
+    for (int i = 0; i < 3 && named.empty(); ++i) {
       const GradTotals& t = totals_[i];
       const double multiple = t.wrong_xy / t.wrong_xx;
       // Most of the error is a multiple of the gradient itself.
       if (!(t.wrong_rows > 1 && t.wrong_xy * multiple > 0.98 * t.wrong_yy)) continue;
       v.clues.push_back(fmt::format("looks like: {} is right but for a factor of {:.4g}", gradients[i]->name,
                                     1 + multiple));
+    }
+  }
+
+  /// All rows are within their limits, and all of a gradient off by a little.
+  void factor_clue(Verdict& v) const {
+    const Gradient* gradients[] = {&dq_, &dk_, &dv_};
+    for (int i = 0; i < 3; ++i) {
+      const GradTotals& t = totals_[i];
+      if (v.pass || !(std::abs(t.sxy) > kMaxBiasSe * std::sqrt(t.sxx))) continue;
+      v.clues.push_back(
+          fmt::format("perhaps {} has a factor of {:.4g}: a constant with few digits, or truncation",
+                      gradients[i]->name, 1 + t.sxy / t.sxx));
     }
   }
 
@@ -352,6 +315,8 @@ class BackwardJudge {
       v.fail(detector::kDsinks,
              fmt::format("dsinks of head {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}", h, got, s.value,
                          z, kMaxZ));
+      const std::string clue = sink_clue(outputs_.dsinks, sink_by_seq_);
+      if (!clue.empty()) v.clues.push_back(clue);
       return;
     }
   }
@@ -386,8 +351,15 @@ class BackwardJudge {
     }
     if (poison) v.fail(detector::kPoison, *poison);
     if (not_zero) v.fail(detector::kEmptyRow, *not_zero);
+    if (not_zero)
+      v.clues.push_back(
+          not_zero->find("is NaN") != std::string::npos
+              ? "rows that must be 0, because they have no visible pair, are NaN: perhaps not written"
+              : "rows that must be 0, because they have no visible pair, are not: perhaps masked pairs "
+                "have a weight");
   }
 
+  const Case& case_;
   const CaseParams& p_;
   const HostOutputs& outputs_;
   const BackwardModel& model_;
@@ -397,6 +369,7 @@ class BackwardJudge {
   std::mutex mutex_;
   GradTotals totals_[3];  ///< of dq, dk and dv
   std::vector<SinkSum> sink_sum_;
+  std::vector<double> sink_by_seq_;  ///< (B, Hq)
 };
 
 void compute_gradients(const Case& c, const BackwardModel& model, const Check& check, int num_threads,

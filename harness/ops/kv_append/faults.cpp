@@ -50,7 +50,9 @@ std::vector<Fault> appended_to_wrong_slots() {
                next = next < 0 ? s : next + 1;
                s = next;
              }
-           })},
+           }),
+           {},
+           "rows change places"},
           {"slots_of_a_block_follow_each_other",
            "tokens go behind the first of each 8 tokens, whatever their own slots are",
            {kAnySlots},
@@ -60,7 +62,8 @@ std::vector<Fault> appended_to_wrong_slots() {
                slots[t] = (first + static_cast<int64_t>(t % 8)) % (int64_t{p.num_blocks} * p.block_size);
              }
            }),
-           {"slots: arbitrary"}},
+           {"slots: arbitrary"},
+           "rows change places"},
           {"position_off_by_one",
            "tokens land one slot later",
            {kAppending},
@@ -68,7 +71,9 @@ std::vector<Fault> appended_to_wrong_slots() {
              for (int64_t& s : slots) {
                if (s >= 0) s = (s + 1) % (int64_t{p.num_blocks} * p.block_size);
              }
-           })},
+           }),
+           {},
+           "written to slot s + 1"},
           {"slot_of_another_block_size",
            "slots are taken apart with half the block size",
            {kAppending},
@@ -78,7 +83,8 @@ std::vector<Fault> appended_to_wrong_slots() {
                if (s >= 0) s = (s / half * p.block_size + s % half) % (int64_t{p.num_blocks} * p.block_size);
              }
            }),
-           {"block_size"}},
+           {"block_size"},
+           "rows change places"},
           {"padding_token_written",
            "slot -1 is taken as the last slot of the pool",
            {kAppending},
@@ -87,7 +93,8 @@ std::vector<Fault> appended_to_wrong_slots() {
                if (s < 0) s = int64_t{p.num_blocks} * p.block_size - 1;
              }
            }),
-           {"padding_tokens"}},
+           {"padding_tokens"},
+           "by a padding token"},
           {"last_token_lost",
            "the last new token is not written",
            {kAppending},
@@ -98,7 +105,8 @@ std::vector<Fault> appended_to_wrong_slots() {
                break;
              }
            }),
-           {"op: kv_append"}}};
+           {"op: kv_append"},
+           "are not written"}};
 }
 
 std::vector<Fault> wrong_rows_appended() {
@@ -110,7 +118,9 @@ std::vector<Fault> wrong_rows_appended() {
              p.key = static_cast<const char*>(p.key) +
                      p.key_stride_head * static_cast<int64_t>(dtype_size(p.dtype_in));
              p.key_stride_head = -p.key_stride_head;
-           })},
+           }),
+           {},
+           "belongs to head h + 1"},
           {"value_written_as_key",
            "both caches hold keys",
            {kAppending},
@@ -118,11 +128,15 @@ std::vector<Fault> wrong_rows_appended() {
              p.value = p.key;
              p.value_stride_token = p.key_stride_token;
              p.value_stride_head = p.key_stride_head;
-           })},
+           }),
+           {},
+           "belongs to the other tensor"},
           {"one_token_too_many",
            "what stands behind the last slot is taken as another token's",
            {kAppending},
-           with_append([](Tamper&, KvAppendParams& p) { ++p.num_tokens; })},
+           with_append([](Tamper&, KvAppendParams& p) { ++p.num_tokens; }),
+           {},
+           "one token too many"},
           {"one_token_past_capacity",
            "one row is written past the end of the pool",
            {kAppending},
@@ -145,12 +159,14 @@ FaultClass rotary_faults() {
             "halves pair up where neighbours should",
             {kInterleaved},
             other_pairs,
-            {"rotary: interleaved"}},
+            {"rotary: interleaved"},
+            "in other pairs"},
            {"interleaved_for_neox",
             "neighbours pair up where halves should",
             {kNeox},
             other_pairs,
-            {"rotary: neox"}},
+            {"rotary: neox"},
+            "in other pairs"},
            {"position_without_cache_length",
             "positions count from the first new token",
             {kNeox},
@@ -161,7 +177,9 @@ FaultClass rotary_faults() {
                 const bool next = i > 0 && slots[i - 1] >= 0 && right[i] == right[i - 1] + 1;
                 positions[i] = next ? positions[i - 1] + 1 : 0;
               }
-            })},
+            }),
+            {},
+            "count from the first new token"},
            {"rotary_position_off_by_one",
             "each key is turned by the angle of the position before it",
             {kNeox},
@@ -169,7 +187,9 @@ FaultClass rotary_faults() {
               for (std::size_t i = 0; i < positions.size(); ++i) {
                 if (slots[i] >= 0) positions[i] = std::max(0, positions[i] - 1);
               }
-            })},
+            }),
+            {},
+            "at the position before"},
            {"rotation_inverted",
             "the sine has the other sign",
             {kNeox},
@@ -177,7 +197,9 @@ FaultClass rotary_faults() {
               auto sine = t.read<float>(p.rotary.sin, int64_t{p.rotary.positions} * (p.rotary.dim / 2));
               for (float& x : sine) x = -x;
               p.rotary.sin = t.put(sine);
-            })},
+            }),
+            {},
+            "the other way"},
            {"rotation_ignored",
             "keys are appended as they come",
             {kNeox},
@@ -186,7 +208,8 @@ FaultClass rotary_faults() {
               p.rotary = {};
               p.positions = nullptr;
             }),
-            {"rotary: neox"}}}};
+            {"rotary: neox"},
+            "are not rotated"}}};
 }
 
 }  // namespace attnbench

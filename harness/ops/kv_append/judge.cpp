@@ -21,8 +21,10 @@ Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
   check_caches(w, appended, outputs, v);
   if (queries) {
     std::vector<unsigned char> right;
-    if (const auto wrong = check_query_out(w, appended, outputs, v.worst, right))
+    if (const auto wrong = check_query_out(w, appended, outputs, v.worst, right)) {
       v.fail(detector::kQueryOut, *wrong);
+      for (std::string& clue : query_clues(w, appended, outputs)) v.clues.push_back(std::move(clue));
+    }
   }
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;

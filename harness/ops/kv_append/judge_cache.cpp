@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -33,7 +34,10 @@ class CacheCheck {
         offset_(element_offset(w, is_v)) {}
 
   std::optional<std::string> run(WorstElement& worst) {
-    if (auto wrong = check_scales(worst)) return wrong;
+    if (auto wrong = check_scales(worst)) {
+      scale_clue_ = scale_clue();
+      return wrong;
+    }
     lay_before();
 
     // Rows that lie within their intervals are copied into `expected_`. Then one comparison of all bytes
@@ -72,6 +76,8 @@ class CacheCheck {
     check_scales(worst);
     return scales_expected_;
   }
+  /// What all computed scales have in common, after run() has found them wrong; may be empty.
+  const std::string& scale_clue_text() const { return scale_clue_; }
 
   /// After run() has found something wrong in rows.
   CacheFindings findings() {
@@ -108,8 +114,13 @@ class CacheCheck {
 
   bool gives(const CacheMistake& m, const CacheRow& row) const {
     const CaseParams& p = case_.params;
-    const bool scaled = p.rounds_new(is_v_) && p.does().appends && !p.computes_scales(is_v_);
-    if (m.scale != RowScale::kRight && !scaled) return false;
+    const bool rounds = p.rounds_new(is_v_), scaled = rounds && !p.computes_scales(is_v_);
+    if (m.scale == RowScale::kAgain ? rounds || !p.append || dtype_size(job_.dtype) != 1
+                                    : m.scale != RowScale::kRight && !scaled)
+      return false;
+    if (m.number != RowNumber::kRight &&
+        (!rounds || is_fp8(job_.dtype) != (m.number == RowNumber::kOtherFloat)))
+      return false;
     if (m.turn != RowTurn::kRight && (is_v_ || p.rotary == Rotary::kNone)) return false;
     if (m.other_tensor && p.dim_of_kv(true) != p.dim_of_kv(false)) return false;
     const RowOwner from = m.kept ? RowOwner{-1, 0} : new_row(row.row - m.slots - m.blocks * job_.block_size);
@@ -124,9 +135,22 @@ class CacheCheck {
     const bool of_v = is_v_ != m.other_tensor;
     rows_.row(of_v, from, head, x, slack, m.other_tensor && is_v_ ? RowTurn::kNone : m.turn);
     for (std::size_t c = 0; c < n; ++c) {
-      const double stored =
-          load_float(job_.dtype, got_.data(), static_cast<int64_t>(at(row.row, row.head) + c));
-      if (!contains(allowed(x[c], slack[c], scale_of(row.row, row.head, c, m.scale)), stored)) return false;
+      DType type = job_.dtype;
+      if (m.number == RowNumber::kOtherFloat) type = type == DType::kE4m3 ? DType::kE5m2 : DType::kE4m3;
+      const double stored = load_float(type, got_.data(), static_cast<int64_t>(at(row.row, row.head) + c));
+      const double scale = scale_of(row.row, row.head, c, m.scale);
+      const bool again = m.scale == RowScale::kAgain;
+      const Interval real{(x[c] - slack[c]) / (again ? scale : 1), (x[c] + slack[c]) / (again ? scale : 1)};
+      Interval fits = rounded_to(type, case_.params.rounds_new(is_v_) ? quotient(real, scale) : real);
+      if (m.number == RowNumber::kTruncated || m.number == RowNumber::kWraps) {
+        fits = quotient(real, scale);
+        for (double* end : {&fits.lo, &fits.hi}) {
+          *end = m.number == RowNumber::kTruncated
+                     ? std::clamp(std::trunc(*end), -128.0, 127.0)
+                     : static_cast<double>(static_cast<int8_t>(std::lrint(*end) & 0xff));
+        }
+      }
+      if (!contains(fits, stored)) return false;
     }
     return true;
   }
@@ -141,12 +165,45 @@ class CacheCheck {
             row.row, row.head, name, r, h);
       }
     }
+    if (new_row(row.row).seq >= 0) return other_numbers(row, name);
     const bool padding = std::ranges::any_of(plan_.slot_mapping, [](int64_t slot) { return slot < 0; });
-    if (new_row(row.row).seq >= 0 || !padding) return "";
-    return fmt::format(
-        "slot {} of {} is written, which no token has: perhaps by a padding token, whose slot is -1, or by one token "
-        "too many",
-        row.row, name);
+    return fmt::format("slot {} of {} is written, which no token has: perhaps by {}one token too many",
+                       row.row, name, padding ? "a padding token, whose slot is -1, or by " : "");
+  }
+
+  /// A row that has its own token in other numbers.
+  std::string other_numbers(const CacheRow& row, const char* name) const {
+    const auto n = static_cast<std::size_t>(job_.head_dim), e = dtype_size(job_.dtype);
+    std::vector<double> x(n), slack(n);
+    rows_.row(is_v_, new_row(row.row), row.head, x, slack);
+    std::vector<unsigned char> right(n * e);
+    std::size_t first_wrong = n, last_right = 0;
+    double xy = 0, xx = 0, yy = 0;
+    for (std::size_t c = 0; c < n; ++c) {
+      const double scale = scale_of(row.row, row.head, c), value = x[c] / scale;
+      const double stored =
+          load_float(job_.dtype, got_.data(), static_cast<int64_t>(at(row.row, row.head) + c));
+      store_float(job_.dtype, right.data(), static_cast<int64_t>(c), static_cast<float>(value));
+      const bool fits = contains(allowed(x[c], slack[c], scale), stored);
+      if (!fits) first_wrong = std::min(first_wrong, c);
+      if (fits) last_right = c;
+      xy += value * stored, xx += value * value, yy += stored * stored;
+    }
+    const auto before = filled_row(job_, plan_.kv_owners[static_cast<std::size_t>(row.row)]);
+    std::string found = unwritten_channels(&got_[at(row.row, row.head) * e], right.data(),
+                                           &before[static_cast<std::size_t>(row.head) * row_bytes()],
+                                           job_.head_dim, job_.dtype, name);
+    const auto width = static_cast<std::size_t>(case_.params.rotary_width());
+    if (found.empty() && case_.params.rotary != Rotary::kNone && !is_v_ && width < n && last_right < n - 1)
+      found =
+          fmt::format("channels of {} from {} on are no copies: perhaps all channels turn, not the first {}",
+                      name, width, width);
+    const double factor = xy / xx, roundoff = 2 * unit_roundoff(job_.dtype);
+    if (found.empty() && e == 1 && yy - factor * xy <= roundoff * roundoff * yy)
+      found = fmt::format(
+          "slot {} head {} of {} is right but for a factor of {:.3g}: perhaps it has another scale", row.row,
+          row.head, name, factor);
+    return found;
   }
 
   /// The stored numbers that are right for a value and its slack.
@@ -191,14 +248,54 @@ class CacheCheck {
     return fmt::format("{}: bytes between rows differ", scales_name());
   }
 
+  /// Which mistake gives all computed scales.
+  std::string scale_clue() const {
+    const auto n = static_cast<std::size_t>(job_.head_dim);
+    struct Scale {
+      double got, before;
+      Interval right, unturned, other;
+    };
+    std::vector<Scale> all;
+    std::vector<double> x(n), slack(n);
+    const auto interval = [&](bool of_v, const RowOwner& o, int32_t h, RowTurn turn) {
+      rows_.row(of_v, o, h, x, slack, turn);
+      return computed_scale(job_.dtype, x, slack);
+    };
+    const std::vector<float> before = scales_before(case_, plan_, is_v_, false);
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      const RowOwner o = new_row(r);
+      for (int32_t h = 0; o.seq >= 0 && h < job_.num_heads; ++h) {
+        const auto i = static_cast<std::size_t>(scale_at_.offset(r, h));
+        all.push_back({static_cast<double>(scales_[i]),
+                       i < before.size() ? static_cast<double>(before[i]) : NAN,
+                       interval(is_v_, o, h, RowTurn::kRight), interval(is_v_, o, h, RowTurn::kNone),
+                       interval(!is_v_, o, h, RowTurn::kRight)});
+      }
+    }
+    const char* name = is_v_ ? "V" : "K";
+    const auto all_are = [&](auto fits) { return std::ranges::all_of(all, fits); };
+    const auto middle = [](const Interval& of) { return of.lo + (of.hi - of.lo) / 2; };
+    if (all_are([](const Scale& s) { return std::isnan(s.got) || s.got == s.before; }))
+      return fmt::format("looks like: computed scales of {} are not stored", name);
+    if (case_.params.dim_of_kv(true) == case_.params.dim_of_kv(false) &&
+        all_are([](const Scale& s) { return contains(s.other, s.got); }))
+      return fmt::format("looks like: {} has the computed scales of the other tensor", name);
+    if (all_are([](const Scale& s) { return contains(s.unturned, s.got); }))
+      return fmt::format("looks like: scales of {} are computed of rows that are not rotated", name);
+    if (all_are([&](const Scale& s) { return std::abs(s.got * middle(s.right) - 1) < 1e-5; }))
+      return fmt::format("looks like: the inverse of computed scales of {} is stored", name);
+    const double factor = all.front().got / middle(all.front().right);
+    if (!all_are([&](const Scale& s) { return std::abs(s.got / middle(s.right) / factor - 1) < 1e-5; }))
+      return "";
+    const double divisor = static_cast<double>(largest_number(job_.dtype)) / factor;
+    return fmt::format("looks like: computed scales of {} are the largest magnitude over {:.5g}, not over {}",
+                       name, divisor, largest_number(job_.dtype));
+  }
+
   /// The scale of appended row `r`: factor of its stored numbers.
   double scale_of(int64_t r, int32_t h, std::size_t channel, RowScale which = RowScale::kRight) const {
+    if (which == RowScale::kAgain) return stored_scale(r, is_v_, h, static_cast<int32_t>(channel));
     if (!case_.params.rounds_new(is_v_)) return 1.0;
-    if (!case_.params.does().appends) {
-      const RowOwner& o = plan_.appended[static_cast<std::size_t>(r)];
-      return static_cast<double>(
-          descale_of(case_, is_v_ ? Tensor::kV : Tensor::kK, o.seq, o.pos, h, static_cast<int32_t>(channel)));
-    }
     if (case_.params.computes_scales(is_v_)) {
       return static_cast<double>(scales_[static_cast<std::size_t>(scale_at_.offset(r, h))]);
     }
@@ -206,10 +303,15 @@ class CacheCheck {
     const int32_t head = which == RowScale::kHead0      ? 0
                          : which == RowScale::kNextHead ? (h + 1) % job_.num_heads
                                                         : h;
-    const auto scale =
-        static_cast<double>(given_scale(case_, is_v_ != (which == RowScale::kOtherTensor), head,
-                                        which == RowScale::kChannel0 ? 0 : static_cast<int32_t>(channel)));
+    const double scale = stored_scale(r, is_v_ != (which == RowScale::kOtherTensor), head,
+                                      which == RowScale::kChannel0 ? 0 : static_cast<int32_t>(channel));
     return which == RowScale::kInverse ? 1 / scale : scale;
+  }
+  double stored_scale(int64_t r, bool of_v, int32_t head, int32_t channel) const {
+    if (case_.params.does().appends) return static_cast<double>(given_scale(case_, of_v, head, channel));
+    const RowOwner& o = plan_.appended[static_cast<std::size_t>(r)];
+    return static_cast<double>(
+        descale_of(case_, of_v ? Tensor::kV : Tensor::kK, o.seq, o.pos, head, channel));
   }
 
   const char* scales_name() const { return is_v_ ? "v_scales" : "k_scales"; }
@@ -313,6 +415,7 @@ class CacheCheck {
   std::vector<float> scales_expected_;
   HostBytes expected_;
   const int64_t offset_;
+  std::string scale_clue_;
   bool laid_ = false;  ///< expected_ holds all rows: the scales are right
 };
 
@@ -327,6 +430,7 @@ void check_caches(const Workload& w, const AppendedRows& rows, const HostOutputs
     const auto wrong = check.run(worst);
     if (!wrong) continue;
     found[is_v] = check.findings();
+    if (!check.scale_clue_text().empty()) v.clues.push_back(check.scale_clue_text());
     if (std::exchange(told, true)) continue;
     if (v.pass) v.worst = worst;
     v.fail(detector::kCacheBits, *wrong);

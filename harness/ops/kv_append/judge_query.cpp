@@ -78,4 +78,91 @@ std::optional<std::string> check_query_out(const Workload& w, const AppendedRows
   return "query_out: bytes between rows differ";
 }
 
+namespace {
+
+/// What a kernel with one mistake returns for head h of token t.
+struct QueryMistake {
+  const char* text;
+  RowTurn turn = RowTurn::kRight;
+  bool at_index = false;  ///< turned to its index in the launch
+  int heads = 0;          ///< head h has what belongs to head h + heads
+  bool reversed = false;  ///< head h has what belongs to the h-th from the last
+  RowScale scale = RowScale::kRight;
+};
+constexpr QueryMistake kQueryMistakes[] = {
+    {.text = "queries are not turned", .turn = RowTurn::kNone},
+    {.text = "queries turn to the index of their token in the launch", .at_index = true},
+    {.text = "queries turn the other way: the sine has the wrong sign", .turn = RowTurn::kInverse},
+    {.text = "queries turn in other pairs: halves for neighbours, or neighbours for halves",
+     .turn = RowTurn::kOtherPairs},
+    {.text = "query head h is that of head h + 1", .heads = 1},
+    {.text = "query head h is that of head h - 1", .heads = -1},
+    {.text = "query head h is that of the h-th from the last", .reversed = true},
+    {.text = "the scale of queries is not applied", .scale = RowScale::kNone},
+    {.text = "queries are multiplied by their scale, not divided", .scale = RowScale::kInverse},
+};
+
+class QueryFit {
+ public:
+  QueryFit(const Workload& w, const AppendedRows& rows, const HostOutputs& outputs)
+      : w_(w), p_(w.item().params), rows_(rows), outputs_(outputs) {}
+
+  bool gives(const QueryMistake& m, int64_t token, int32_t head) const {
+    const bool e4m3 = p_.query_out == QueryOut::kE4m3;
+    if (!e4m3 && m.scale != RowScale::kRight) return false;
+    if (p_.rotary == Rotary::kNone && (m.turn != RowTurn::kRight || m.at_index)) return false;
+    const auto n = static_cast<std::size_t>(p_.head_dim);
+    const auto t = static_cast<std::size_t>(token);
+    const int32_t heads = p_.num_heads_q,
+                  from = m.reversed ? heads - 1 - head : (head + m.heads + heads) % heads;
+    const int32_t position = p_.rotary == Rotary::kNone ? 0
+                             : m.at_index ? std::min(static_cast<int32_t>(token), p_.rotary_positions() - 1)
+                                          : w_.plan().positions[t];
+    std::vector<double> x(n), slack(n);
+    rows_.query(w_.plan().token_owners[t], position, from, x, slack, m.turn);
+    double scale = e4m3 ? static_cast<double>(query_scale_of(w_.item())) : 1;
+    if (m.scale == RowScale::kNone) scale = 1;
+    if (m.scale == RowScale::kInverse) scale = 1 / scale;
+    const KvAppendParams a = Workload::shape_params(w_.item(), w_.padded()).kv_append;
+    const int64_t at = token * a.query_out_stride_token + head * a.query_out_stride_head;
+    for (std::size_t c = 0; c < n; ++c) {
+      const Interval real{x[c] - slack[c], x[c] + slack[c]};
+      const auto got = static_cast<double>(
+          load_float(a.dtype_query_out, outputs_.out.data(), at + static_cast<int64_t>(c)));
+      if (!contains(rounded_to(a.dtype_query_out, e4m3 ? quotient(real, scale) : real), got)) return false;
+    }
+    return true;
+  }
+
+ private:
+  const Workload& w_;
+  const CaseParams& p_;
+  const AppendedRows& rows_;
+  const HostOutputs& outputs_;
+};
+
+}  // namespace
+
+std::vector<std::string> query_clues(const Workload& w, const AppendedRows& rows,
+                                     const HostOutputs& outputs) {
+  constexpr std::size_t kMostTried = 64, kFewest = 4;
+  const QueryFit fit(w, rows, outputs);
+  std::vector<std::pair<int64_t, int32_t>> wrong;
+  for (int64_t t = 0; t < std::ssize(w.plan().slot_mapping); ++t) {
+    const bool padding = w.plan().slot_mapping[static_cast<std::size_t>(t)] < 0;
+    for (int32_t h = 0; !padding && h < w.item().params.num_heads_q && wrong.size() < kMostTried; ++h) {
+      if (!fit.gives({}, t, h)) wrong.emplace_back(t, h);
+    }
+  }
+  if (wrong.empty()) return {"rows of query_out of padding tokens, whose slot is -1, are written"};
+  std::vector<std::string> clues;
+  for (const QueryMistake& m : kQueryMistakes) {
+    if (wrong.size() >= kFewest &&
+        std::ranges::all_of(wrong, [&](const auto& row) { return fit.gives(m, row.first, row.second); }))
+      clues.push_back(
+          fmt::format("looks like: {} (all {} wrong rows tried match this mistake)", m.text, wrong.size()));
+  }
+  return clues;
+}
+
 }  // namespace attnbench

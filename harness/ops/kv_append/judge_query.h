@@ -16,4 +16,7 @@ std::optional<std::string> check_query_out(const Workload& w, const AppendedRows
                                            const HostOutputs& outputs, WorstElement& worst,
                                            std::vector<unsigned char>& expected);
 
+/// The mistakes that give all wrong queries, of at most 64 that are tried.
+std::vector<std::string> query_clues(const Workload& w, const AppendedRows& rows, const HostOutputs& outputs);
+
 }  // namespace attnbench

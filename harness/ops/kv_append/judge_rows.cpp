@@ -34,15 +34,15 @@ void AppendedRows::row(bool is_v, RowOwner owner, int head, std::span<double> x,
   rotate(position, x, slack, turn);
 }
 
-void AppendedRows::query(RowOwner owner, int position, int head, std::span<double> x,
-                         std::span<double> slack) const {
+void AppendedRows::query(RowOwner owner, int position, int head, std::span<double> x, std::span<double> slack,
+                         RowTurn turn) const {
   const CaseParams& p = case_->params;
   float values[512];
   value_row({case_->seed, p.data}, Tensor::kQ, static_cast<uint32_t>(owner.seq),
             static_cast<uint32_t>(owner.pos), static_cast<uint32_t>(head), p.head_dim, values);
   for (std::size_t c = 0; c < x.size(); ++c) x[c] = static_cast<double>(round_to(p.dtype, values[c]));
   std::ranges::fill(slack, 0.0);
-  rotate(position, x, slack);
+  if (turn != RowTurn::kNone) rotate(position, x, slack, turn);
 }
 
 void AppendedRows::rotate(int position, std::span<double> x, std::span<double> slack, RowTurn turn) const {

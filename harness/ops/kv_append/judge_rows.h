@@ -21,7 +21,8 @@ class AppendedRows {
            RowTurn turn = RowTurn::kRight) const;
 
   /// The same of the query of a token of kv_append, query head `head`, whose position is `position`.
-  void query(RowOwner owner, int position, int head, std::span<double> x, std::span<double> slack) const;
+  void query(RowOwner owner, int position, int head, std::span<double> x, std::span<double> slack,
+             RowTurn turn = RowTurn::kRight) const;
 
   /// Rotates a row in place, by `position` of the rotary tables; `slack` as above. Does nothing if the case
   /// has no rotary embedding.

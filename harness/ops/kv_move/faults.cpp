@@ -90,17 +90,22 @@ std::vector<Fault> wrong_copies() {
            with_pairs([](const KvMoveParams&, std::vector<int64_t>& pairs) {
              if (!pairs.empty()) pairs.resize(pairs.size() - 2);
            }),
-           {"op: kv_move", "move: blocks"}},
+           {"op: kv_move", "move: blocks"},
+           "are not written"},
           {"pair_behind_the_last",
            "what stands behind the last pair is taken as another",
            {kForked},
-           with_move([](Tamper&, KvMoveParams& p) { p.num_pairs += p.num_pairs > 0 ? 1 : 0; })},
+           with_move([](Tamper&, KvMoveParams& p) { p.num_pairs += p.num_pairs > 0 ? 1 : 0; }),
+           {},
+           "rows change places"},
           {"copied_backwards",
            "destinations are copied to sources",
            {kForked},
            with_pairs([](const KvMoveParams&, std::vector<int64_t>& pairs) {
              for (std::size_t i = 0; i < pairs.size(); i += 2) std::swap(pairs[i], pairs[i + 1]);
-           })},
+           }),
+           {},
+           "rows change places"},
           {"neighbour_overwritten",
            "the first block goes to a place behind its destination, too",
            {kForked},
@@ -116,7 +121,9 @@ std::vector<Fault> wrong_copies() {
              while (is_written(next) || next == pairs[0]) next = (next + 1) % p.num_blocks_dst;
              pairs.push_back(pairs[0]);
              pairs.push_back(next);
-           })},
+           }),
+           {},
+           "rows change places"},
           {"second_child_forgotten",
            "a source is copied once, to the first of its destinations",
            {kForked},
@@ -128,8 +135,10 @@ std::vector<Fault> wrong_copies() {
                if (!seen) once.insert(once.end(), {pairs[i], pairs[i + 1]});
              }
              pairs = once;
-           })},
-          {"values_not_copied", "V stays as it was", {kForked}, without_v},
+           }),
+           {},
+           "are not written"},
+          {"values_not_copied", "V stays as it was", {kForked}, without_v, {}, "are not written"},
           {"swapped_within_a_pool",
            "the second pool is taken as the source as well",
            {kSwapped},
@@ -140,7 +149,8 @@ std::vector<Fault> wrong_copies() {
              p.k_src_stride_block = p.k_dst_stride_block;
              p.v_src_stride_block = p.v_dst_stride_block;
            }),
-           {"pools: two"}}};
+           {"pools: two"},
+           "rows change places"}};
 }
 
 std::vector<Fault> wrong_gathers() {
@@ -153,8 +163,9 @@ std::vector<Fault> wrong_gathers() {
                if (entry >= 0 && entry < p.num_blocks_src) entry = next++ % p.num_blocks_src;
              }
            }),
-           {"move: gather"}},
-          {"gathered_values_missing", "V is not gathered", {kGathered}, without_v},
+           {"move: gather"},
+           "rows change places"},
+          {"gathered_values_missing", "V is not gathered", {kGathered}, without_v, {}, "are not written"},
           {"whole_last_block_gathered",
            "the last block is copied whole, over the rows of the next sequence",
            {kGathered},
@@ -166,11 +177,15 @@ std::vector<Fault> wrong_gathers() {
              const std::vector<float> one = {1.0f};
              if (p.k_descale != nullptr) p.k_descale = t.put(one);
              if (p.v_descale != nullptr) p.v_descale = t.put(one);
-           })},
+           }),
+           {},
+           "scales of K and V are not applied"},
           {"descale_of_keys_for_values",
            "values are multiplied by the descale of keys",
            {kDequantised},
-           with_move([](Tamper&, KvMoveParams& p) { p.v_descale = p.k_descale; })},
+           with_move([](Tamper&, KvMoveParams& p) { p.v_descale = p.k_descale; }),
+           {},
+           "V have the scale of the other tensor"},
           {"starts_ignored",
            "every sequence is gathered from its first row on",
            {kFromBlocks},
@@ -178,7 +193,8 @@ std::vector<Fault> wrong_gathers() {
              p.features &= ~uint64_t{kSeqStarts};
              p.seq_starts = nullptr;
            }),
-           {"starts: blocks"}},
+           {"starts: blocks"},
+           "rows change places"},
           {"starts_rounded_to_blocks",
            "a sequence is gathered from the first row of the block that holds its start",
            {kFromAny},
@@ -188,11 +204,14 @@ std::vector<Fault> wrong_gathers() {
              for (int32_t& start : starts) start -= start % p.block_size;
              p.seq_starts = t.put(starts);
            }),
-           {"starts: any"}},
+           {"starts: any"},
+           "rows change places"},
           {"half_of_a_latent_row",
            "512 of 576 channels are gathered",
            {kOneTensor},
-           with_move([](Tamper&, KvMoveParams& p) { p.head_dim = std::min(p.head_dim, 512); })}};
+           with_move([](Tamper&, KvMoveParams& p) { p.head_dim = std::min(p.head_dim, 512); }),
+           {},
+           "of K are not written"}};
 }
 
 }  // namespace

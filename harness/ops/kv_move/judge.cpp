@@ -92,7 +92,21 @@ class MoveCheck {
                            place(row.row), row.head, place(r), h);
       }
     }
-    return "";
+    const auto mine = byte(row);
+    const auto bytes =
+        static_cast<std::ptrdiff_t>(job_.head_dim) * static_cast<std::ptrdiff_t>(dtype_size(job_.dtype));
+    for (int64_t r = 0; r < job_.num_rows && !rounds(); ++r) {
+      const RowOwner own = plan_.kv_owners[static_cast<std::size_t>(row.row)], to = moved_to(r);
+      const bool destination = own.seq >= 0 && to.seq == own.seq && to.pos == own.pos;
+      if (plan_.kv_owners[static_cast<std::size_t>(r)].seq < 0 && !destination) continue;
+      const auto before = filled_row(job_, plan_.kv_owners[static_cast<std::size_t>(r)]);
+      if (has(row, before.data() + bytes * row.head))
+        return fmt::format("looks like: rows change places: {} head {} has what was in {} before",
+                           place(row.row), row.head, place(r));
+    }
+    const auto before = filled_row(job_, plan_.kv_owners[static_cast<std::size_t>(row.row)]);
+    return unwritten_channels(&got_[mine], &expected_[mine], before.data() + bytes * row.head, job_.head_dim,
+                              job_.dtype, is_v_ ? "V" : "K");
   }
 
   /// Writes what row `r` must become if it is gathered: stored * descale, rounded to the destination's type. The

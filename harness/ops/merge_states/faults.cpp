@@ -82,7 +82,9 @@ FaultClass merge_faults() {
           RowAnswer m = merged(states, logs);
           m.lse /= std::log(2.0);
           return m;
-        })},
+        }),
+        {},
+        "weights are powers of 2 of LSEs of base e"},
        {"o_of_an_empty_state_used",
         "an empty state's O is multiplied by zero instead of left out",
         {kMerging},
@@ -93,12 +95,14 @@ FaultClass merge_faults() {
           }
           return m;
         }),
-        {"empty_states"}},
+        {"empty_states"},
+        "O of empty states is used"},
        {"state_skipped",
         "the last state is left out",
         {kMerging},
         with_op([](Tamper&, OpParams& op) { op.merge_states.num_states -= op.merge_states.num_states > 1; }),
-        {"op: merge_states", "states"}},
+        {"op: merge_states", "states"},
+        "the last state is left out"},
        {"lse_strides_ignored",
         "partial LSEs are taken as dense (state, head, token)",
         {kTokenMajor},
@@ -122,13 +126,16 @@ FaultClass merge_faults() {
         with_merge_rule([](const States& states, std::vector<double>& logs) {
           return merged_or(NAN, NAN, states, logs);
         }),
-        {"empty_states"}},
+        {"empty_states"},
+        "whose states are all empty become NaN"},
        {"empty_merge_gets_lse_plus_infinity",
         "LSE of a row whose states are all empty is +inf",
         {kMostlyEmpty},
         with_merge_rule([](const States& states, std::vector<double>& logs) {
           return merged_or(0, INFINITY, states, logs);
-        })},
+        }),
+        {},
+        "whose states are all empty is inf"},
        {"states_averaged",
         "states are averaged, not weighted by their LSE",
         {kMerging},
@@ -136,13 +143,17 @@ FaultClass merge_faults() {
           const double lse = merged(states, logs).lse;
           for (double& l : logs) l = l == -INFINITY ? l : 0;
           return RowAnswer{merged(states, logs).o, lse};
-        })},
+        }),
+        {},
+        "states have equal weights"},
        {"lse_of_the_largest_state",
         "the merged LSE is the largest of the states'",
         {kMerging},
         with_merge_rule([](const States& states, std::vector<double>& logs) {
           return RowAnswer{merged(states, logs).o, *std::ranges::max_element(logs)};
-        })}}};
+        }),
+        {},
+        "that of the largest state"}}};
 }
 
 }  // namespace attnbench

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "harness/judge/error_model.h"
+#include "harness/judge/group_factors.h"
 #include "harness/judge/made_up.h"
 #include "harness/judge/sample.h"
 #include "harness/judge/stored_out.h"
@@ -101,6 +102,7 @@ class MergeJudge {
                                           : "a finite number (an empty state's O must not be used)"));
       }
     }
+    note_special(row, head, lse, empty);
     if (!full) return;
     ++v_.rows;
     if (!empty) return compare(row, head, lse);
@@ -137,6 +139,10 @@ class MergeJudge {
     if (sxx_ > 0 && !(std::abs(v_.slope) <= limit)) {
       v_.fail(detector::kBias, bias_text("O", v_.slope, v_.bias_se, limit));
     }
+    special_.add_to(v_.clues);
+    if (!v_.pass)
+      if (std::string clue = out_scale_clue(c_, of_scale_); !clue.empty())
+        v_.clues.push_back(std::move(clue));
     for (std::size_t i = 0; i < std::size(kMistakes) && tried_ > 0; ++i) {
       if (!fits_[i].o) continue;
       v_.clues.push_back(fmt::format("looks like: {} ({}all {} wrong rows tried match this mistake{})",
@@ -166,6 +172,39 @@ class MergeJudge {
 
   double out(int64_t row, int head, int channel) const {
     return stored_.value(outputs_.out, (row * p_.num_heads_q + head) * int64_t{p_.head_dim} + channel);
+  }
+  /// What rows that are not finite, or wrong in their LSE, have in common.
+  struct Special {
+    int64_t nan = 0, nan_empty = 0, nan_beside_empty = 0, nan_beside_inf = 0, inf_empty = 0, beside_empty = 0;
+    int64_t wrong_lse = 0, largest_lse = 0;
+
+    void add_to(std::vector<std::string>& clues) const {
+      if (nan > 0 && nan == nan_empty)
+        clues.emplace_back("looks like: rows whose states are all empty become NaN, as by exp(-inf - -inf)");
+      else if (nan > 0 && nan == nan_beside_inf + nan_empty)
+        clues.emplace_back("looks like: a state with LSE = inf has a weight: it is empty, too");
+      else if (nan > 0 && nan == nan_beside_empty && nan == beside_empty)
+        clues.emplace_back("looks like: O of empty states is used: a weight of 0 does not remove NaN");
+      if (inf_empty > 0)
+        clues.emplace_back("looks like: LSE of rows whose states are all empty is inf, not -inf");
+      if (wrong_lse > 0 && wrong_lse == largest_lse)
+        clues.emplace_back("looks like: the merged LSE is that of the largest state");
+    }
+  };
+  void note_special(int64_t row, int head, double lse, bool empty) {
+    bool nan = std::isnan(lse), beside = false, inf = false;
+    for (int d = 0; d < p_.head_dim; ++d) nan = nan || std::isnan(out(row, head, d));
+    for (int s = 0; s < states_; ++s) {
+      const double x = partial_lse_of(c_, s, row, head);
+      beside = beside || std::isinf(x);
+      inf = inf || x == INFINITY;
+    }
+    special_.beside_empty += beside && !empty;
+    special_.inf_empty += empty && lse == INFINITY;
+    special_.nan += nan;
+    special_.nan_empty += nan && empty;
+    special_.nan_beside_empty += nan && beside && !empty;
+    special_.nan_beside_inf += nan && inf && !empty;
   }
   void complain(bool empty, std::string text) {
     if (!complaint_.empty()) return;
@@ -291,7 +330,15 @@ class MergeJudge {
                                        converted * converted);
     expect_lse(row, head, merged_.lse, sigma_lse);
     const double lse_z = std::abs(got_lse - merged_.lse) / sigma_lse;
-    if (!(row_max <= kMaxZ) || !(figure <= 1)) try_mistakes(row, head, got_lse, sigmas, sigma_lse);
+    if (!(lse_z <= kMaxZ)) {
+      ++special_.wrong_lse;
+      special_.largest_lse += std::abs(got_lse - top) <= kMaxZ * sigma_lse;
+    }
+    if (!(row_max <= kMaxZ) || !(figure <= 1)) {
+      for (int d = 0; d < dim && tried_ < kRowsTried; ++d)
+        of_scale_.emplace_back(out(row, head, d) / stored_.scale, merged_.o[static_cast<std::size_t>(d)]);
+      try_mistakes(row, head, got_lse, sigmas, sigma_lse);
+    }
     if (!(lse_z <= v_.lse_max_z)) {
       v_.lse_max_z = std::isnan(lse_z) ? INFINITY : lse_z;
       worst_lse_ = place();
@@ -318,6 +365,8 @@ class MergeJudge {
   };
   Fits fits_[std::size(kMistakes)];  ///< of all rows tried
   int tried_ = 0;
+  Special special_;
+  std::vector<std::pair<double, double>> of_scale_;  ///< stored numbers of wrong rows, and the right O
   std::string complaint_, complaint_detector_, worst_row_, worst_lse_;
   ExpectedOutputs* expected_;
 };
