@@ -269,7 +269,10 @@ std::optional<int> sequence_of(const P& p, std::span<const GradRow> rows) {
   for (const auto& [seq, of] : wrong) {
     const auto b = static_cast<std::size_t>(seq);
     const int64_t pairs = int64_t{p.q_lens[b]} * p.k_lens[b] * p.num_heads_q;
-    if (of.size() == any.size() && pairs < least) best = seq, least = pairs;
+    if (of.size() == any.size() && pairs < least) {
+      best = seq;
+      least = pairs;
+    }
   }
   return best;
 }
