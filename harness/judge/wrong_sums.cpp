@@ -30,7 +30,7 @@ class Sums {
 
   std::string text() const {
     if (wrong_.size() < 2 || !all_finite_) return "";
-    for (std::string found : {of_alibi(), of_sinks(), of_zeros(), of_factor(), of_neighbours()}) {
+    for (const std::string& found : {of_alibi(), of_sinks(), of_zeros(), of_factor(), of_neighbours()}) {
       if (!found.empty()) return "looks like: " + found;
     }
     return "";
