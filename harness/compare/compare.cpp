@@ -47,7 +47,7 @@ std::optional<Times> times_of(const Record& r, Unit in) {
   for (const double time : in == Unit::kCoresProbe ? paced_samples(r) : r.samples_us()) {
     if (usable(time)) t.samples.push_back(time / unit);
   }
-  const double lo = r.time->lo_us, hi = r.time->hi_us;
+  const double lo = r.time->lo_us, hi = r.time->upper_us();
   t.has_interval = usable(lo) && lo < hi;
   t.range = {median / unit, lo / unit, hi / unit, t.samples.size()};
   return t;

@@ -45,6 +45,7 @@ void pool_runs(ResultSet& set, const ResultSet& more) {
       for (int TimeResult::*count :
            {&TimeResult::disturbed, &TimeResult::iterations, &TimeResult::host_bound})
         t.*count += (*m.time).*count;
+      t.other_us = std::max(t.other_us, m.time->other_us);
       t.samples_us.insert(t.samples_us.end(), m.time->samples_us.begin(), m.time->samples_us.end());
       t.runs += m.time->runs;
       set_median(t);

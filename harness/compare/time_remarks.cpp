@@ -14,6 +14,9 @@ namespace {
 /// The samples that lie as far from the median as a usable interval may not reach, on the interval's far side.
 std::string far_samples(const Record& r) {
   const double median = r.time->median_us;
+  if (r.time->other_us > r.time->hi_us)
+    return fmt::format(": {} by the timer, {} by a clock that a kernel cannot change", time_text(median),
+                       time_text(r.time->other_us));
   const bool above = r.time->hi_us - median >= median - r.time->lo_us;
   const double edge = median * (above ? 1 + kVague : 1 - kVague);
   std::vector<double> far;

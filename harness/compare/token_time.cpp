@@ -218,7 +218,7 @@ std::vector<StepTime> step_times(std::span<const Record> records) {
     if (r.status == Status::kPass && r.time) {
       s.us = r.median_us();
       if (std::isfinite(r.time->lo_us)) s.lo = r.time->lo_us;
-      if (std::isfinite(r.time->hi_us)) s.hi = r.time->hi_us;
+      if (std::isfinite(r.time->upper_us())) s.hi = r.time->upper_us();
       s.vague = r.time->vague();
       s.busy = r.time->busy();
     }

@@ -1,6 +1,7 @@
 // What was measured of a kernel on a case: its times, and the rates that follow from them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -59,7 +60,9 @@ struct TimeResult {
   double cpu_time_us = 0;          ///< host time per iteration, as Google Benchmark reports it
   CacheMode cache = CacheMode::kCold;
   bool graph = false;
-  int disturbed = 0;   ///< CPU samples during which others took a core (device.h)
+  int disturbed = 0;  ///< CPU samples during which others took a core (device.h)
+  double other_us =
+      0;  ///< where the machine is too busy to accuse a kernel: what a launch takes by another clock
   int host_bound = 0;  ///< samples whose launch was slower on the host than the spin that hides it
   /// CPU: medians of the probes' times beside the samples (Sample); 0 if there was no probe.
   double cores_us = 0, memory_us = 0, handover_us = 0;
@@ -76,9 +79,11 @@ struct TimeResult {
   std::vector<RunTimes> of_runs;   ///< if runs were pooled; else empty
   std::optional<double> alone_us;  ///< what the exchanges between the devices take alone, by measured times
 
+  /// Where the interval ends, by the slower of two clocks that disagree.
+  double upper_us() const { return std::max(hi_us, other_us); }
   /// Half the 95 % interval as a share of the median; 0 if it is unknown.
   double half_interval() const {
-    return median_us > 0 && lo_us <= hi_us ? attnbench::half_interval(median_us, lo_us, hi_us) : 0;
+    return median_us > 0 && lo_us <= hi_us ? attnbench::half_interval(median_us, lo_us, upper_us()) : 0;
   }
   bool vague() const { return half_interval() >= kVague; }
   /// Others took a core during more than half of the samples, so the time is unreliable.

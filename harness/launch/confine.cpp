@@ -9,11 +9,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
-#include <iterator>
+#include <initializer_list>
+#include <vector>
 
 #include "harness/launch/runner.h"
 
@@ -66,25 +69,66 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
 constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #endif
 
-/// setsid, setpgid and prctl(PR_SET_PDEATHSIG) do nothing from now on, and say that they did: libraries that start
-/// helper processes call them and take a failure for an error.
-bool seccomp() {
-  constexpr auto kCall = static_cast<uint32_t>(offsetof(seccomp_data, nr));
-  constexpr auto kFirst = static_cast<uint32_t>(offsetof(seccomp_data, args));
-  sock_filter code[] = {
+/// The calls that a kernel's process may not make.
+class CallFilter {
+ public:
+  /// It does nothing from now on and says that it did: libraries take a failure for an error.
+  void ignore(int call) {
+    add({BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call), 0, 1), refused(0)});
+  }
+  /// The same if an argument is `value`.
+  void ignore(int call, int argument, uint32_t value) {
+    add({BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call), 0, 4), argument_of(argument),
+         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1), refused(0), kCall});
+  }
+  /// It fails unless its first argument is one of two values.
+  void allow_two(int call, uint32_t one, uint32_t other) {
+    add({BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call), 0, 5), argument_of(0),
+         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, one, 2, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, other, 1, 0),
+         refused(ENOSYS), kCall});
+  }
+  bool install() {
+    add({BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)});
+    const sock_fprog program{static_cast<unsigned short>(code_.size()), code_.data()};
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  }
+
+ private:
+  static constexpr sock_filter kCall =
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offsetof(seccomp_data, nr)));
+  static constexpr sock_filter refused(uint32_t error) {
+    return BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error);
+  }
+  static constexpr sock_filter argument_of(int i) {
+    return BPF_STMT(
+        BPF_LD | BPF_W | BPF_ABS,
+        static_cast<uint32_t>(offsetof(seccomp_data, args) + static_cast<std::size_t>(i) * sizeof(uint64_t)));
+  }
+  void add(std::initializer_list<sock_filter> more) { code_.insert(code_.end(), more); }
+
+  // Calls of other architectures (int 0x80) and of x32 have other numbers; all of them fail.
+  std::vector<sock_filter> code_ = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offsetof(seccomp_data, arch))),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 0, 6),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kCall),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsid, 5, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setpgid, 4, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 2),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFirst),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_PDEATHSIG, 1, 0),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO),
-  };
-  const sock_fprog program{static_cast<unsigned short>(std::size(code)), code};
-  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
+      refused(ENOSYS),
+      kCall,
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1),
+      refused(ENOSYS)};
+};
+
+bool seccomp() {
+  CallFilter filter;
+  // Its processes stay in its group, which is stopped as a whole.
+  filter.ignore(SYS_setsid);
+  filter.ignore(SYS_setpgid);
+  // SIGCONT continues a stopped process, whoever sends it. Timers of processor time do not run meanwhile.
+  filter.ignore(SYS_prctl, 0, PR_SET_PDEATHSIG);
+  filter.ignore(SYS_fcntl, 1, F_SETSIG);
+  filter.allow_two(SYS_timer_create, CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID);
+  // Other work beside it is to be seen in its times.
+  filter.ignore(SYS_sched_setscheduler);
+  filter.ignore(SYS_sched_setattr);
+  return filter.install();
 }
 
 }  // namespace

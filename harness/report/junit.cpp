@@ -61,7 +61,7 @@ void add_case(JunitSuite& s, const Record& r, const std::string& alike = "") {
     if (!r.log.empty()) s.xml += fmt::format("      <system-err>{}</system-err>\n", xml_text(r.log));
   } else {
     s.xml += fmt::format("      <system-out>{} ({} to {}), {} samples", time_text(r.time->median_us),
-                         time_text(r.time->lo_us), time_text(r.time->hi_us), r.time->samples_us.size());
+                         time_text(r.time->lo_us), time_text(r.time->upper_us()), r.time->samples_us.size());
     if (r.roofline) {
       const RateUnit rate = rate_unit(r.device == "cpu");
       s.xml += fmt::format(", {} {}, {} GB/s", digits(r.roofline->tflops * rate.per_tflops), rate.name,

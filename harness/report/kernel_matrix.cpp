@@ -67,7 +67,7 @@ MatrixRows rows_of(const ResultSet& run) {
 
 /// Whether the intervals of the two times overlap, so that the faster one may be so by chance.
 bool is_tied(const Record& r, const Record& fastest) {
-  return &r != &fastest && r.time->lo_us <= fastest.time->hi_us;
+  return &r != &fastest && r.time->lo_us <= fastest.time->upper_us();
 }
 
 std::string cell_of(const Record* r, const MatrixRow& row) {

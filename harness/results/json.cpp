@@ -134,6 +134,7 @@ static void describe(Fields& f, TimeResult& t) {
   f("graph", t.graph);
   f("plan_us", t.plan_us);
   f("disturbed", t.disturbed);
+  f.if_known(t.other_us > 0, "other_us", t.other_us);
   f.or_else(nullptr, t.cores_us > 0, "cores_us", t.cores_us);
   f.or_else(nullptr, t.memory_us > 0, "memory_us", t.memory_us);
   f.or_else(nullptr, t.handover_us > 0, "handover_us", t.handover_us);

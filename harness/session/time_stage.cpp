@@ -105,7 +105,10 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     }
     KernelHost* host = device.kernel_host();
     if (doubt && (host == nullptr || !host->disturbed(device.info().threads))) throw *doubt;
-    if (doubt) time->disturbed = static_cast<int>(time->samples_us.size());
+    if (doubt) {  // nobody is accused, and nobody gains by it
+      time->disturbed = static_cast<int>(time->samples_us.size());
+      time->other_us = doubt->other_us;
+    }
     record.time = std::move(time);
     record.time->copies = static_cast<int>(launches.size());
     const Launcher& launcher = *bound.launcher;

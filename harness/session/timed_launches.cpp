@@ -231,7 +231,7 @@ std::optional<WrongLaunch> TimedLaunches::doubt() {
                       "had never seen, three quarters took {:.1f} us or more; the median of the "
                       "others is {:.1f} us",
                       fresh.size(), lower, others),
-          {detector::kKeptResults});
+          {detector::kKeptResults}, {}, lower);
   }
   const double us = middle(timer);
   const auto compared = [&](double by_clock, double tolerance, const char* of = "") {
@@ -241,7 +241,7 @@ std::optional<WrongLaunch> TimedLaunches::doubt() {
                      WrongLaunch(fmt::format("{} launches: {:.1f} us by the timer, but {:.1f} us{} by "
                                              "a clock that a kernel cannot change",
                                              timer.size(), us, by_clock, of),
-                                 {detector::kClock}));
+                                 {detector::kClock}, {}, by_clock));
   };
   const bool gpu = device_.info().kind == DeviceKind::kCuda;
   if (gpu || device_.kernel_host() == nullptr) {
@@ -269,7 +269,7 @@ std::optional<WrongLaunch> TimedLaunches::doubt() {
               "{} launches took {:.1f} us with {} thread{}, but {:.1f} us of processors: it computes with "
               "more threads than it is given",
               together, go.held_us, threads, threads == 1 ? "" : "s", go.cpu_us),
-          {detector::kClock});
+          {detector::kClock}, {}, us * go.cpu_us / (threads * go.held_us));
   }
   return out;
 }

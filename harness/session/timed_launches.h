@@ -25,9 +25,13 @@ namespace attnbench {
 class WrongLaunch : public Error {
  public:
   WrongLaunch(const std::string& what, std::vector<std::string> detectors,
-              std::vector<std::string> guesses = {})
-      : Error(what, kExitFailure), failed_by(std::move(detectors)), clues(std::move(guesses)) {}
+              std::vector<std::string> guesses = {}, double by_other_clock = 0)
+      : Error(what, kExitFailure),
+        failed_by(std::move(detectors)),
+        clues(std::move(guesses)),
+        other_us(by_other_clock) {}
   std::vector<std::string> failed_by, clues;  ///< as in Verdict
+  double other_us;                            ///< of doubt(): how long a launch may take in truth
 };
 
 class TimedLaunches {

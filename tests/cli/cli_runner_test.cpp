@@ -114,6 +114,16 @@ TEST(CliRunner, ItWritesNoFilesOfTheUser) {
   EXPECT_FALSE(std::filesystem::exists(scratch.path("written_by_a_kernel")));
 }
 
+TEST(CliRunner, ItStaysWhereItIsStopped) {
+  const Scratch scratch;
+  const Ran ran = run_while(scratch, "launch free");
+  if (confinement_of(ran).find("no seccomp") != std::string::npos)
+    GTEST_SKIP() << "the system has no seccomp";
+  EXPECT_THAT(ran.outcome.err + ran.outcome.out, HasSubstr("it is held"));
+  const Outcome here = run_while(scratch, "launch free", {"--in-process"}).outcome;
+  EXPECT_THAT(here.err + here.out, HasSubstr("it is free"));
+}
+
 TEST(CliRunner, NothingThatItStartsOutlivesTheRun) {
   const Scratch scratch;
   unlink("/dev/shm/attnbench_runner_test");

@@ -7,24 +7,28 @@
 // worker's reply to descriptors 3 to 31), forge_all (to 3 to 1023) or forge_always (a thread does so all the
 // time), tell (prints its process), store (writes to q), past (reads a byte behind the last row of K, and drops it),
 // before (reads the byte before K), lengths (reads behind the end of cu_seqlens_k), beyond (writes behind O), write (a file in the working folder, and says whether that
-// was possible), keep (the softmax_scale of the first launch), daemon (a process of a session of its own, whose pid goes to the file ATTNBENCH_TEST_PID), or it leaves something changed: round (rounds down), team (in OpenMP threads),
+// was possible), free (says whether it can leave its session, take the cores or be continued by a timer), keep (the softmax_scale of the first launch), daemon (a process of a session of its own, whose pid goes to the file ATTNBENCH_TEST_PID), or it leaves something changed: round (rounds down), team (in OpenMP threads),
 // flush (to zero), umask, folder, signals, limit, ask (wants a workspace of 2^50 bytes);
 // for numerics also less (P in bf16, sums in fp16). It happens only on head dimension 24, or for the
 // number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8 after 400" such calls.
 #include <omp.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #ifdef __x86_64__
 #include <xmmintrin.h>
 #endif
 
+#include <cerrno>
 #include <cfenv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -55,6 +59,31 @@ constexpr const char* kReply =
 
 void forge(int end) {
   for (int fd = 3; fd < end; ++fd) [[maybe_unused]] const auto n = write(fd, kReply, std::strlen(kReply));
+}
+
+/// Whether a child leaves its session by a call of another architecture, hides other work beside it by a real-time
+/// priority, or gets a timer that continues it while it is stopped.
+bool frees_itself() {
+  const pid_t child = fork();
+  if (child == 0) {
+#ifdef __x86_64__
+    long setsid_of_i386 = 66;
+    __asm__ volatile("int $0x80" : "+a"(setsid_of_i386) : : "memory", "r8", "r9", "r10", "r11");
+#endif
+    sched_param least{};
+    least.sched_priority = 1;
+    sched_setscheduler(0, SCHED_FIFO, &least);
+    sigevent continues{};
+    continues.sigev_notify = SIGEV_SIGNAL;
+    continues.sigev_signo = SIGCONT;
+    timer_t timer{};
+    const bool timed = timer_create(CLOCK_MONOTONIC, &continues, &timer) == 0;
+    _exit(timed || getsid(0) == getpid() || sched_getscheduler(0) == SCHED_FIFO ? 1 : 0);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) != 0;
 }
 
 void print_megabytes() {
@@ -142,6 +171,7 @@ void maybe_reach_out(const char* call, const AttentionParams& p) {
   if (way == "beyond") static_cast<volatile char*>(p.out)[p.total_q * p.out_stride_token * 2] = dropped;
   if (way == "store") *static_cast<volatile char*>(const_cast<void*>(p.q)) = 1;
   if (way == "write") std::fputs(std::ofstream("written_by_a_kernel") << 1 ? "wrote\n" : "refused\n", stderr);
+  if (way == "free") std::fputs(frees_itself() ? "it is free\n" : "it is held\n", stderr);
   if (way != "daemon") return;
   if (fork() != 0) {  // it is stopped with its parent: waits until it has told its pid
     for (int pid = 0; !(std::ifstream(std::getenv("ATTNBENCH_TEST_PID")) >> pid);) usleep(1000);

@@ -134,6 +134,9 @@ TEST(SessionClock, TimesFitLaunchesThatFollowEachOther) {
   const Record marked = run_one(device, {});
   EXPECT_EQ(marked.status, Status::kPass) << "a busy machine is no reason to accuse a kernel";
   EXPECT_TRUE(marked.time->busy());
+  EXPECT_EQ(marked.time->other_us, 130) << "and none to believe it";
+  device.host->go.us = 1600;
+  EXPECT_TRUE(run_one(device, {}).time->vague()) << "such a time is not usable";
 }
 
 TEST(SessionClock, ProcessorsComputeNoLongerThanTheThreadsThatAreGiven) {

@@ -164,7 +164,7 @@ class GradMistakes {
       add(t == 16 ? "last_keys_lost_in_dq" : "",
           fmt::format("keys behind the last whole tile of {} add nothing to dq", t),
           hides(Grad::kDq, [whole](const GradPair& x) { return whole(x.j, x.k_len); }));
-      const auto queries = [&](const char* text, std::function<bool(const GradPair&)> also) {
+      const auto queries = [&](const char* text, const std::function<bool(const GradPair&)>& also) {
         add(t == 16 ? "last_queries_lost_in_dv" : "", fmt::format("{} {} add nothing to dv", text, t),
             hides(Grad::kDv, also));
         add("", fmt::format("{} {} add nothing to dk", text, t), hides(Grad::kDk, also));

@@ -230,7 +230,7 @@ class Builder {
               : Out::object();
       t["median_us"] = figure(r.median_us());
       t["lo_us"] = figure(std::optional(r.time->lo_us));
-      t["hi_us"] = figure(std::optional(r.time->hi_us));
+      t["hi_us"] = figure(std::optional(r.time->upper_us()));
       t["samples"] = r.samples_us().size();
       t["samples_us"] = Out::array();
       for (std::size_t i = 0; i < r.samples_us().size(); i += every_) {
