@@ -194,9 +194,10 @@ void print_case(const Case& c, const Outlook& outlook, bool verbose, Totals& tot
   }
   totals.runs += runs;
   totals.skipped += why.has_value();
-  totals.largest = std::max(totals.largest, cost.device_bytes);
+  const double memory = cost.bytes_of(outlook.memory && outlook.memory->holes);
+  totals.largest = std::max(totals.largest, memory);
   std::cout << fmt::format("{}  {}, {} least traffic, {} memory{}\n", c.id, quantity(cost.flop, "FLOP"),
-                           quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"),
+                           quantity(cost.bytes, "B"), quantity(memory, "B"),
                            why                       ? "; will be skipped here: " + why->text
                            : c.params.expect_refused ? "; a refusal is expected"
                                                      : "");

@@ -67,6 +67,13 @@ TEST(CliHelp, VersionIsTheLineOfTheDoctor) {
   EXPECT_THAT(run_attnbench(scratch, {"doctor"}).out, HasSubstr(o.out));
 }
 
+TEST(CliList, APoolOfWhichACpuHasThePagesThatAreUsedTakesNoMore) {
+  const Scratch scratch;
+  const std::string far = "{kv: paged, heads: 32, head_dim: 128, pool_blocks: 70000, batch: q1s300}";
+  const Outcome o = run_attnbench(scratch, {"list", "--device", "cpu", "--case", far});
+  EXPECT_THAT(o.out, ContainsRegex("largest [0-9.]+ MB"));
+}
+
 TEST(CliList, CountsTheKernelsOfTheDeviceAsked) {
   const Scratch scratch;
   const std::string file = scratch.write("one.yaml", "name: one\nsweeps: [{batch: q5}]\n");
