@@ -238,9 +238,8 @@ class Clues {
         continue;
       }
       if (match_by_zeros(launched_, rows) || !comes_nearer(rows)) continue;
-      if (const std::string sums = launched_.outputs.no_lse ? "" : wrong_sums(m.problem, rows);
-          sums.find("ALiBi") != sums.npos) {
-        add(sums);
+      if (std::string shift = launched_.outputs.no_lse ? "" : alibi_shift(m.problem, rows); !shift.empty()) {
+        add(std::move(shift));
         return true;
       }
       (m.rare ? rare : matches).push_back({m.text, std::ranges::none_of(rows, [](const RowFinding& r) {
@@ -295,7 +294,9 @@ class Clues {
   }
   void note_near(const Mistake& m, std::span<const RowFinding> first) {
     const double left = error_left(first);
-    if (left < near_left_) near_ = &m, near_left_ = left;
+    if (!(left < near_left_)) return;
+    near_ = &m;
+    near_left_ = left;
   }
 
   /// A mistake that explains nearly all of the error of all rows tried.
@@ -412,14 +413,14 @@ class Clues {
 
   std::string out_scale() const {
     if (p_.type_of_out() != DType::kE4m3) return "";
+    const double scale = StoredOut(launched_.item).scale;
     std::vector<std::pair<double, double>> of;  // stored numbers, and the right O
     std::mutex mutex;
     reference::attend(problem_, inputs_, spread(wrong_o_, 16), threads_, [&](const reference::RowBlock& b) {
       const std::lock_guard lock(mutex);
       for (std::size_t r = 0; r < b.rows.size(); ++r) {
         const std::vector<double> got = row_of(b.rows[r]);
-        for (std::size_t c = 0; c < got.size(); ++c)
-          of.emplace_back(got[c] / StoredOut(launched_.item).scale, b.o[r * got.size() + c]);
+        for (std::size_t c = 0; c < got.size(); ++c) of.emplace_back(got[c] / scale, b.o[r * got.size() + c]);
       }
     });
     return out_scale_clue(launched_.item, of);

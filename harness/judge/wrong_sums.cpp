@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <initializer_list>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -28,24 +29,14 @@ class Sums {
     }
   }
 
-  std::string text() const {
+  using Common = std::string (Sums::*)() const;
+  /// The first that is not empty.
+  std::string text(std::initializer_list<Common> tried) const {
     if (wrong_.size() < 2 || !all_finite_) return "";
-    for (const std::string& found : {of_alibi(), of_sinks(), of_zeros(), of_factor(), of_neighbours()}) {
-      if (!found.empty()) return "looks like: " + found;
+    for (const Common of : tried) {
+      if (const std::string found = (this->*of)(); !found.empty()) return "looks like: " + found;
     }
     return "";
-  }
-
- private:
-  static double error(const RowFinding& r) { return 2e-6 * (1 + std::abs(r.expected_lse)); }
-  static double shift(const RowFinding& r) { return r.lse - r.expected_lse; }
-  /// What the sum of exponentials has too much, and how exactly that is known.
-  static double extra(const RowFinding& r) { return std::exp(r.lse) - std::exp(r.expected_lse); }
-  static double extra_error(const RowFinding& r) { return error(r) * std::exp(r.expected_lse); }
-
-  template <class Fits>
-  bool all(Fits fits) const {
-    return std::ranges::all_of(wrong_, [&](const RowFinding* r) { return fits(*r); });
   }
 
   std::string of_alibi() const {
@@ -128,6 +119,18 @@ class Sums {
     return "";
   }
 
+ private:
+  static double error(const RowFinding& r) { return 2e-6 * (1 + std::abs(r.expected_lse)); }
+  static double shift(const RowFinding& r) { return r.lse - r.expected_lse; }
+  /// What the sum of exponentials has too much, and how exactly that is known.
+  static double extra(const RowFinding& r) { return std::exp(r.lse) - std::exp(r.expected_lse); }
+  static double extra_error(const RowFinding& r) { return error(r) * std::exp(r.expected_lse); }
+
+  template <class Fits>
+  bool all(Fits fits) const {
+    return std::ranges::all_of(wrong_, [&](const RowFinding* r) { return fits(*r); });
+  }
+
   const reference::Problem& p_;
   std::map<std::tuple<int, int, int>, double> expected_;
   std::vector<const RowFinding*> wrong_;
@@ -138,7 +141,12 @@ class Sums {
 }  // namespace
 
 std::string wrong_sums(const reference::Problem& problem, std::span<const RowFinding> rows) {
-  return Sums(problem, rows).text();
+  return Sums(problem, rows)
+      .text({&Sums::of_alibi, &Sums::of_sinks, &Sums::of_zeros, &Sums::of_factor, &Sums::of_neighbours});
+}
+
+std::string alibi_shift(const reference::Problem& problem, std::span<const RowFinding> rows) {
+  return Sums(problem, rows).text({&Sums::of_alibi});
 }
 
 }  // namespace attnbench

@@ -34,10 +34,7 @@ class CacheCheck {
         offset_(element_offset(w, is_v)) {}
 
   std::optional<std::string> run(WorstElement& worst) {
-    if (auto wrong = check_scales(worst)) {
-      scale_clue_ = scale_clue();
-      return wrong;
-    }
+    if (auto wrong = check_scales(worst)) return wrong;
     lay_before();
 
     // Rows that lie within their intervals are copied into `expected_`. Then one comparison of all bytes
@@ -76,8 +73,51 @@ class CacheCheck {
     check_scales(worst);
     return scales_expected_;
   }
-  /// What all computed scales have in common, after run() has found them wrong; may be empty.
-  const std::string& scale_clue_text() const { return scale_clue_; }
+
+  /// After run() has found computed scales wrong: which mistake gives all of them; may be empty.
+  std::string scale_clue() const {
+    if (laid_) return "";
+    const auto n = static_cast<std::size_t>(job_.head_dim);
+    struct Scale {
+      double got, before;
+      Interval right, unturned, other;
+    };
+    std::vector<Scale> all;
+    std::vector<double> x(n), slack(n);
+    const auto interval = [&](bool of_v, const RowOwner& o, int32_t h, RowTurn turn) {
+      rows_.row(of_v, o, h, x, slack, turn);
+      return computed_scale(job_.dtype, x, slack);
+    };
+    const std::vector<float> before = scales_before(case_, plan_, is_v_, false);
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      const RowOwner o = new_row(r);
+      for (int32_t h = 0; o.seq >= 0 && h < job_.num_heads; ++h) {
+        const auto i = static_cast<std::size_t>(scale_at_.offset(r, h));
+        all.push_back({static_cast<double>(scales_[i]),
+                       i < before.size() ? static_cast<double>(before[i]) : NAN,
+                       interval(is_v_, o, h, RowTurn::kRight), interval(is_v_, o, h, RowTurn::kNone),
+                       interval(!is_v_, o, h, RowTurn::kRight)});
+      }
+    }
+    const char* name = is_v_ ? "V" : "K";
+    const auto all_are = [&](auto fits) { return std::ranges::all_of(all, fits); };
+    const auto middle = [](const Interval& of) { return of.lo + (of.hi - of.lo) / 2; };
+    if (all_are([](const Scale& s) { return std::isnan(s.got) || s.got == s.before; }))
+      return fmt::format("looks like: computed scales of {} are not stored", name);
+    if (case_.params.dim_of_kv(true) == case_.params.dim_of_kv(false) &&
+        all_are([](const Scale& s) { return contains(s.other, s.got); }))
+      return fmt::format("looks like: {} has the computed scales of the other tensor", name);
+    if (all_are([](const Scale& s) { return contains(s.unturned, s.got); }))
+      return fmt::format("looks like: scales of {} are computed of rows that are not rotated", name);
+    if (all_are([&](const Scale& s) { return std::abs(s.got * middle(s.right) - 1) < 1e-5; }))
+      return fmt::format("looks like: the inverse of computed scales of {} is stored", name);
+    const double factor = all.front().got / middle(all.front().right);
+    if (!all_are([&](const Scale& s) { return std::abs(s.got / middle(s.right) / factor - 1) < 1e-5; }))
+      return "";
+    const double divisor = static_cast<double>(largest_number(job_.dtype)) / factor;
+    return fmt::format("looks like: computed scales of {} are the largest magnitude over {:.5g}, not over {}",
+                       name, divisor, largest_number(job_.dtype));
+  }
 
   /// After run() has found something wrong in rows.
   CacheFindings findings() {
@@ -248,50 +288,6 @@ class CacheCheck {
     return fmt::format("{}: bytes between rows differ", scales_name());
   }
 
-  /// Which mistake gives all computed scales.
-  std::string scale_clue() const {
-    const auto n = static_cast<std::size_t>(job_.head_dim);
-    struct Scale {
-      double got, before;
-      Interval right, unturned, other;
-    };
-    std::vector<Scale> all;
-    std::vector<double> x(n), slack(n);
-    const auto interval = [&](bool of_v, const RowOwner& o, int32_t h, RowTurn turn) {
-      rows_.row(of_v, o, h, x, slack, turn);
-      return computed_scale(job_.dtype, x, slack);
-    };
-    const std::vector<float> before = scales_before(case_, plan_, is_v_, false);
-    for (int64_t r = 0; r < job_.num_rows; ++r) {
-      const RowOwner o = new_row(r);
-      for (int32_t h = 0; o.seq >= 0 && h < job_.num_heads; ++h) {
-        const auto i = static_cast<std::size_t>(scale_at_.offset(r, h));
-        all.push_back({static_cast<double>(scales_[i]),
-                       i < before.size() ? static_cast<double>(before[i]) : NAN,
-                       interval(is_v_, o, h, RowTurn::kRight), interval(is_v_, o, h, RowTurn::kNone),
-                       interval(!is_v_, o, h, RowTurn::kRight)});
-      }
-    }
-    const char* name = is_v_ ? "V" : "K";
-    const auto all_are = [&](auto fits) { return std::ranges::all_of(all, fits); };
-    const auto middle = [](const Interval& of) { return of.lo + (of.hi - of.lo) / 2; };
-    if (all_are([](const Scale& s) { return std::isnan(s.got) || s.got == s.before; }))
-      return fmt::format("looks like: computed scales of {} are not stored", name);
-    if (case_.params.dim_of_kv(true) == case_.params.dim_of_kv(false) &&
-        all_are([](const Scale& s) { return contains(s.other, s.got); }))
-      return fmt::format("looks like: {} has the computed scales of the other tensor", name);
-    if (all_are([](const Scale& s) { return contains(s.unturned, s.got); }))
-      return fmt::format("looks like: scales of {} are computed of rows that are not rotated", name);
-    if (all_are([&](const Scale& s) { return std::abs(s.got * middle(s.right) - 1) < 1e-5; }))
-      return fmt::format("looks like: the inverse of computed scales of {} is stored", name);
-    const double factor = all.front().got / middle(all.front().right);
-    if (!all_are([&](const Scale& s) { return std::abs(s.got / middle(s.right) / factor - 1) < 1e-5; }))
-      return "";
-    const double divisor = static_cast<double>(largest_number(job_.dtype)) / factor;
-    return fmt::format("looks like: computed scales of {} are the largest magnitude over {:.5g}, not over {}",
-                       name, divisor, largest_number(job_.dtype));
-  }
-
   /// The scale of appended row `r`: factor of its stored numbers.
   double scale_of(int64_t r, int32_t h, std::size_t channel, RowScale which = RowScale::kRight) const {
     if (which == RowScale::kAgain) return stored_scale(r, is_v_, h, static_cast<int32_t>(channel));
@@ -415,7 +411,6 @@ class CacheCheck {
   std::vector<float> scales_expected_;
   HostBytes expected_;
   const int64_t offset_;
-  std::string scale_clue_;
   bool laid_ = false;  ///< expected_ holds all rows: the scales are right
 };
 
@@ -430,7 +425,7 @@ void check_caches(const Workload& w, const AppendedRows& rows, const HostOutputs
     const auto wrong = check.run(worst);
     if (!wrong) continue;
     found[is_v] = check.findings();
-    if (!check.scale_clue_text().empty()) v.clues.push_back(check.scale_clue_text());
+    if (std::string clue = check.scale_clue(); !clue.empty()) v.clues.push_back(std::move(clue));
     if (std::exchange(told, true)) continue;
     if (v.pass) v.worst = worst;
     v.fail(detector::kCacheBits, *wrong);

@@ -140,9 +140,8 @@ class MergeJudge {
       v_.fail(detector::kBias, bias_text("O", v_.slope, v_.bias_se, limit));
     }
     special_.add_to(v_.clues);
-    if (!v_.pass)
-      if (std::string clue = out_scale_clue(c_, of_scale_); !clue.empty())
-        v_.clues.push_back(std::move(clue));
+    std::string of_scale = v_.pass ? "" : out_scale_clue(c_, of_scale_);
+    if (!of_scale.empty()) v_.clues.push_back(std::move(of_scale));
     for (std::size_t i = 0; i < std::size(kMistakes) && tried_ > 0; ++i) {
       if (!fits_[i].o) continue;
       v_.clues.push_back(fmt::format("looks like: {} ({}all {} wrong rows tried match this mistake{})",
