@@ -96,7 +96,7 @@ class Device {
     static_cast<void>(seen);
     return allocate(bytes);
   }
-  /// Whether SeenPart::holes take no memory. All other functions leave them out.
+  /// Whether SeenPart::holes take no memory. All other functions leave them out, or find a little memory all over them.
   virtual bool has_holes() const { return false; }
   virtual std::vector<Hole> holes_of(const void*) const { return {}; }  ///< of its block of memory
   /// A kernel in this process can touch no more, either, while `on` (open_cpu_protected).

@@ -13,12 +13,14 @@ namespace attnbench {
 struct GpuPages {
   uint64_t address;
   int64_t bytes;
+  int64_t unit;  ///< bytes of each mapping; the memory of the file is mapped as often as needed
   Access access;
   int file;  ///< to be mapped and closed; negative: they leave
 };
 
 /// In the kernel's process. This program's own work around a launch (changed signs, digests) uses a second mapping, which
-/// can be written to and holds what the kernel must not see: at `p` plus a constant.
+/// can be written to and holds what the kernel must not see: at `p` plus a constant. All of a hole is the same
+/// little memory there.
 void* second_place(const void* p);
 
 /// The same process, before the first pages: keeps addresses free on the GPU in use. Throws DeviceError.

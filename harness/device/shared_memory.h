@@ -25,6 +25,7 @@ enum class Access {
 /// Bytes of some memory, counted from a begin that its user names.
 struct ByteRange {
   int64_t begin, end;
+  auto operator<=>(const ByteRange&) const = default;
 };
 
 /// The part of a block that a kernel may touch. It ends, or begins, where a page does, so that the next byte, or the one

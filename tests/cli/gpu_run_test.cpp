@@ -137,13 +137,14 @@ TEST_F(CliGpu, DecodesAppendInTheirOwnLaunch) {
 
 // The kernel runs in a process that maps tensors and nothing beside them, inputs for reading. It costs its case alone.
 TEST_F(CliGpu, WhatAKernelMustNotTouchIsNotThere) {
-  for (const std::string change : {"PAST", "STORE"}) {
+  for (const std::string change : {"PAST", "HOLE", "STORE"}) {
     const std::string plugin = ATTNBENCH_PLUGIN_DIR "/oversteps_" + change + ".so";
     if (!std::filesystem::exists(plugin)) GTEST_SKIP() << "built without all CUDA kernels";
-    const Outcome o =
-        run_attnbench(scratch_, {"run", "--plugin", plugin, "--kernel", "oversteps,cuda_simt", "--device",
-                                 "cuda", "--no-time", "--case",
-                                 "{kv: paged, head_dim: 64, dtype: fp16, batch: 4q1s100}", "--out", change});
+    const Outcome o = run_attnbench(
+        scratch_,
+        {"run", "--plugin", plugin, "--kernel", "oversteps,cuda_simt", "--device", "cuda", "--no-time",
+         "--case", "{kv: paged, heads: 8, head_dim: 64, dtype: fp16, pool_blocks: 9000, batch: 4q1s100}",
+         "--out", change});
     EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
     for (const json& r : read_records(scratch_.dir() / change)) {
       const bool steps = r["kernel"] == "oversteps";
@@ -152,6 +153,23 @@ TEST_F(CliGpu, WhatAKernelMustNotTouchIsNotThere) {
       EXPECT_EQ(reason.find("the memory beside a tensor is not there") != reason.npos, steps) << reason;
     }
   }
+}
+
+// Pools and tensors of 8 GiB and more, of which the launch uses little.
+TEST_F(CliGpu, WhatNoLaunchUsesTakesNoMemory) {
+  const std::vector<std::string> cases = {
+      "{kv: paged, heads: 32, head_dim: 128, pool_blocks: 70000, batch: q1s300_q2s40_q0s9}",
+      "{op: kv_append, kv: paged, heads: 32, head_dim: 128, pool_blocks: 70000, batch: 64q1s9}",
+      "{op: kv_move, kv: paged, heads: 32, head_dim: 128, pool_blocks: 70000, batch: q0s40_q0s300}",
+      "{heads: 64/8, head_dim: 128, gap_queries: 530000, batch: q3s70_q9}"};
+  std::vector<std::string> args = {"run",      "--device",  "cuda",  "--no-time",
+                                   "--kernel", "cuda_simt", "--out", "out"};
+  for (const std::string& text : cases) args.insert(args.end(), {"--case", text});
+  const Outcome o = run_attnbench(scratch_, args);
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const auto records = read_records(scratch_.dir() / "out");
+  EXPECT_EQ(records.size(), cases.size());
+  for (const json& r : records) EXPECT_EQ(r["status"], "pass") << r["id"] << r["reason"];
 }
 
 TEST_F(CliGpu, ASweepOutlivesItsKernels) {

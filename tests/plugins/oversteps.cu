@@ -1,5 +1,5 @@
-// The right kernel of kernels/examples/cuda, after a read of the byte behind K whose value is dropped (PAST), or a write
-// of the first byte of q that changes nothing (STORE).
+// The right kernel of kernels/examples/cuda, after a read whose value is dropped, of the byte behind K (PAST) or of a
+// block of the pool that no sequence has (HOLE), or a write of the first byte of q that changes nothing (STORE).
 #include "tests/cheats/cheat_cuda.h"
 
 namespace attnbench::cheats {
@@ -16,6 +16,8 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   const int64_t bytes = p.num_blocks * p.k_stride_block * static_cast<int64_t>(dtype_size(p.dtype_k));
 #ifdef PAST
   overstep<<<1, 1, 0, stream_of(context)>>>(k + bytes, nullptr, reinterpret_cast<int*>(p.out));
+#elif defined(HOLE)
+  overstep<<<1, 1, 0, stream_of(context)>>>(k + bytes / 2, nullptr, reinterpret_cast<int*>(p.out));
 #else
   overstep<<<1, 1, 0, stream_of(context)>>>(nullptr, static_cast<char*>(const_cast<void*>(p.q)), nullptr);
 #endif

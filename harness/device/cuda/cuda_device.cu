@@ -138,6 +138,10 @@ class CudaDevice final : public Device {
       return shared_->allocate(access, bytes, seen);
     }
   }
+  bool has_holes() const override { return shared_.has_value(); }
+  std::vector<Hole> holes_of(const void* p) const override {
+    return shared_ ? shared_->holes_of(p) : std::vector<Hole>();
+  }
   void release(void* p) noexcept override {
     cudaSetDevice(ordinal_);
     if (shared_ && shared_->release(p)) return;
@@ -158,7 +162,10 @@ class CudaDevice final : public Device {
     copy(dst, src, bytes, cudaMemcpyHostToDevice, "upload");
   }
   void download(void* dst, const void* src, int64_t bytes) override {
-    copy(dst, src, bytes, cudaMemcpyDeviceToHost, "download");
+    for_each_part(src, bytes, holes_of(src), [&](const char* at, int64_t n) {
+      copy(static_cast<char*>(dst) + (at - static_cast<const char*>(src)), at, n, cudaMemcpyDeviceToHost,
+           "download");
+    });
   }
   void set_bytes(void* dst, unsigned char byte, int64_t bytes) override {
     if (bytes <= 0) return;
@@ -173,11 +180,15 @@ class CudaDevice final : public Device {
   }
   uint64_t digest(const void* data, int64_t bytes) override {
     use();
-    cuda_check(cudaMemsetAsync(digest_, 0, sizeof *digest_, stream_), "cudaMemsetAsync");
-    digest_cuda(data, bytes, digest_, stream_);
-    unsigned long long sum = 0;
-    download(&sum, digest_, sizeof sum);
-    return sum;
+    uint64_t all = 0;
+    for_each_part(data, bytes, holes_of(data), [&](const char* at, int64_t n) {
+      cuda_check(cudaMemsetAsync(digest_, 0, sizeof *digest_, stream_), "cudaMemsetAsync");
+      digest_cuda(at, n, digest_, stream_);
+      unsigned long long sum = 0;
+      download(&sum, digest_, sizeof sum);
+      all = all * 31 + sum;
+    });
+    return all;
   }
   void change_signs(const SignedTensor& tensor) override {
     use();

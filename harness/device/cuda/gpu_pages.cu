@@ -21,6 +21,11 @@ constexpr int64_t kPage = int64_t{2} << 20;  ///< what a GPU maps at once
 constexpr int64_t kMostSpare = int64_t{2}
                                << 30;  ///< bytes of released blocks that are kept for later tensors
 constexpr int64_t kAligned = 256;      ///< as cudaMalloc does
+/// The memory of a whole hole, mapped again and again, so that what fills or reads a tensor finds some everywhere.
+constexpr int64_t kFiller = int64_t{8} << 20;
+constexpr int64_t kLeastHole = 4 * kFiller;
+/// Before and behind a block with holes: an offset of -2^31 elements still leads to no other block.
+constexpr int64_t kApart = int64_t{1} << 33;
 
 int64_t pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -66,11 +71,19 @@ void reserve(CUdeviceptr at) {
   if (got != at) throw DeviceError("the addresses at which kernels see tensors are not free", false);
 }
 
-void map_at(CUdeviceptr at, int64_t bytes, CUmemGenericAllocationHandle memory, bool writes) {
+/// Calls f(address) for each mapping.
+template <class F>
+void for_each_unit(CUdeviceptr at, int64_t bytes, int64_t unit, const F& f) {
+  for (int64_t done = 0; done < bytes; done += unit) f(at + static_cast<CUdeviceptr>(done));
+}
+
+void map_at(CUdeviceptr at, int64_t bytes, int64_t unit, CUmemGenericAllocationHandle memory, bool writes) {
   const auto size = static_cast<std::size_t>(bytes);
   int ordinal = 0;
   cuda_check(cudaGetDevice(&ordinal), "cudaGetDevice");
-  driver_check(cu().map(at, size, 0, memory, 0), "cuMemMap");
+  for_each_unit(at, bytes, unit, [&](CUdeviceptr to) {
+    driver_check(cu().map(to, static_cast<std::size_t>(unit), 0, memory, 0), "cuMemMap");
+  });
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = ordinal;
@@ -104,11 +117,13 @@ void reserve_gpu_pages() {
 }
 
 void apply(const GpuPages& p) {
-  const auto size = static_cast<std::size_t>(p.bytes);
   const bool visible = p.access != Access::kLooks;
   if (p.file < 0) {
-    if (visible) driver_check(cu().unmap(p.address, size), "cuMemUnmap");
-    driver_check(cu().unmap(p.address + kRange, size), "cuMemUnmap");
+    for_each_unit(p.address, p.bytes, p.unit, [&](CUdeviceptr at) {
+      const auto size = static_cast<std::size_t>(p.unit);
+      if (visible) driver_check(cu().unmap(at, size), "cuMemUnmap");
+      driver_check(cu().unmap(at + kRange, size), "cuMemUnmap");
+    });
     return;
   }
   CUmemGenericAllocationHandle memory{};
@@ -116,8 +131,8 @@ void apply(const GpuPages& p) {
   driver_check(cu().from_file(&memory, file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                "import of GPU memory");
   close(p.file);
-  if (visible) map_at(p.address, p.bytes, memory, p.access == Access::kWrites);
-  map_at(p.address + kRange, p.bytes, memory, true);
+  if (visible) map_at(p.address, p.bytes, p.unit, memory, p.access == Access::kWrites);
+  map_at(p.address + kRange, p.bytes, p.unit, memory, true);
   cu().release(memory);
 }
 
@@ -140,25 +155,55 @@ void* OwnedGpuPages::allocate(Access access, int64_t bytes, const SeenPart& seen
   const int64_t part = (visible + alignment - 1) / alignment * alignment;
   const int64_t at_border = seen.before + (seen.at_page_begin ? 0 : part);  // begin or end of the part
   const int64_t shift = pages(at_border) - at_border;
-  Shape shape{(shift + seen.before) / kPage * kPage, 0, 0, access};
+  Shape shape{(shift + seen.before) / kPage * kPage, 0, 0, access, {}};
   if (visible > 0) shape.seen = pages(shift + seen.before + visible) - shape.before;
   shape.behind = std::max(pages(shift + std::max<int64_t>(bytes, 1)) - shape.before - shape.seen, int64_t{0});
+  for (const ByteRange& hole : seen.holes) {
+    const int64_t begin = pages(shift + seen.before + hole.begin), end = shift + seen.before + hole.end;
+    if (end - begin >= kLeastHole) shape.holes.push_back({begin, begin + (end - begin) / kFiller * kFiller});
+  }
   if (const auto spare = spare_.find(shape); spare != spare_.end()) {
     const int64_t at = spare->second.first;
     used_.emplace(at, std::move(spare->second.second));
     spare_.erase(spare);
-    spare_bytes_ -= shape.bytes();
+    spare_bytes_ -= shape.in_memory();
     return std::bit_cast<void*>(kFirst + static_cast<CUdeviceptr>(at + shift));
   }
-  const auto at = free_.take(shape.bytes());
-  if (!at) throw OutOfMemory("no addresses are left for a tensor");
+  const auto free = free_.take(shape.bytes() + 2 * shape.apart());
+  if (!free) throw OutOfMemory("no addresses are left for a tensor");
+  const int64_t at = *free + shape.apart();
   try {
-    used_.emplace(*at, make(*at, shape));
+    used_.emplace(at, make(at, shape));
   } catch (...) {
-    free_.give(*at, shape.bytes());
+    give(at, shape);
     throw;
   }
-  return std::bit_cast<void*>(kFirst + static_cast<CUdeviceptr>(*at + shift));
+  return std::bit_cast<void*>(kFirst + static_cast<CUdeviceptr>(at + shift));
+}
+
+int64_t OwnedGpuPages::Shape::in_memory() const {
+  int64_t there = bytes();
+  for (const ByteRange& hole : holes) there -= hole.end - hole.begin - kFiller;
+  return there;
+}
+
+int64_t OwnedGpuPages::Shape::apart() const { return holes.empty() ? 0 : kApart; }
+
+std::map<int64_t, OwnedGpuPages::Block>::const_iterator OwnedGpuPages::block_of(const void* p) const {
+  const auto at = std::bit_cast<CUdeviceptr>(p);
+  if (at < kFirst || at >= kFirst + kRange) return used_.end();
+  const auto next = used_.upper_bound(static_cast<int64_t>(at - kFirst));
+  return next == used_.begin() ? used_.end() : std::prev(next);
+}
+
+std::vector<Hole> OwnedGpuPages::holes_of(const void* p) const {
+  std::vector<Hole> holes;
+  const auto block = block_of(p);
+  if (block == used_.end()) return holes;
+  const char* begin = std::bit_cast<const char*>(kFirst + static_cast<CUdeviceptr>(block->first));
+  for (const ByteRange& hole : block->second.shape.holes)
+    holes.push_back({begin + hole.begin, begin + hole.end});
+  return holes;
 }
 
 OwnedGpuPages::Block OwnedGpuPages::make(int64_t at, const Shape& shape) {
@@ -173,10 +218,19 @@ OwnedGpuPages::Block OwnedGpuPages::make(int64_t at, const Shape& shape) {
 }
 
 std::vector<OwnedGpuPages::Part> OwnedGpuPages::parts(int64_t at, const Shape& s) {
-  const int64_t seen = at + s.before, behind = seen + s.seen;
-  std::vector<Part> parts = {
-      {at, s.before, Access::kLooks}, {seen, s.seen, s.access}, {behind, s.behind, Access::kLooks}};
-  std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
+  std::vector<Part> parts;
+  const auto add = [&](int64_t begin, int64_t end, Access access) {
+    if (begin < end) parts.push_back({at + begin, end - begin, end - begin, access});
+  };
+  add(0, s.before, Access::kLooks);
+  int64_t begin = s.before;
+  for (const ByteRange& hole : s.holes) {
+    add(begin, hole.begin, s.access);
+    parts.push_back({at + hole.begin, hole.end - hole.begin, kFiller, Access::kLooks});
+    begin = hole.end;
+  }
+  add(begin, s.before + s.seen, s.access);
+  add(s.before + s.seen, s.bytes(), Access::kLooks);
   return parts;
 }
 
@@ -187,15 +241,15 @@ void OwnedGpuPages::map(Block& block, const Part& part) {
   kind.location.id = ordinal_;
   kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   CUmemGenericAllocationHandle memory{};
-  const std::string what = "cuMemCreate of " + std::to_string(part.bytes) + " bytes";
-  driver_check(cu().create(&memory, static_cast<std::size_t>(part.bytes), &kind, 0), what.c_str());
+  const std::string what = "cuMemCreate of " + std::to_string(part.unit) + " bytes";
+  driver_check(cu().create(&memory, static_cast<std::size_t>(part.unit), &kind, 0), what.c_str());
   block.memory.push_back(memory);
   const CUdeviceptr address = kFirst + static_cast<CUdeviceptr>(part.at);
-  map_at(address, part.bytes, memory, true);
+  map_at(address, part.bytes, part.unit, memory, true);
   int file = -1;
   driver_check(cu().to_file(&file, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
                "export of GPU memory");
-  changes_.push_back({address, part.bytes, part.access, file});
+  changes_.push_back({address, part.bytes, part.unit, part.access, file});
 }
 
 void OwnedGpuPages::unmap(int64_t at, const Block& block) noexcept {
@@ -203,12 +257,13 @@ void OwnedGpuPages::unmap(int64_t at, const Block& block) noexcept {
   for (const Part& part : parts(at, block.shape)) {
     if (i == block.memory.size()) return;
     const CUdeviceptr address = kFirst + static_cast<CUdeviceptr>(part.at);
-    cu().unmap(address, static_cast<std::size_t>(part.bytes));
+    for_each_unit(address, part.bytes, part.unit,
+                  [&](CUdeviceptr p) { cu().unmap(p, static_cast<std::size_t>(part.unit)); });
     cu().release(block.memory[i++]);
     const auto pending = std::ranges::find_if(
         changes_, [&](const GpuPages& p) { return p.address == address && p.file >= 0; });
     if (pending == changes_.end()) {
-      changes_.push_back({address, part.bytes, part.access, -1});
+      changes_.push_back({address, part.bytes, part.unit, part.access, -1});
     } else {  // the other process has not mapped it
       close(pending->file);
       changes_.erase(pending);
@@ -217,18 +272,15 @@ void OwnedGpuPages::unmap(int64_t at, const Block& block) noexcept {
 }
 
 bool OwnedGpuPages::release(void* p) noexcept {
-  const auto at = std::bit_cast<CUdeviceptr>(p);
-  if (at < kFirst || at >= kFirst + kRange) return false;
-  auto found = used_.upper_bound(static_cast<int64_t>(at - kFirst));
-  if (found == used_.begin()) return false;
-  --found;
-  const Shape shape = found->second.shape;
-  if (spare_bytes_ + shape.bytes() <= kMostSpare) {
-    spare_bytes_ += shape.bytes();
-    spare_.emplace(shape, std::pair(found->first, std::move(found->second)));
+  const auto found = block_of(p);
+  if (found == used_.end()) return false;
+  const Shape& shape = found->second.shape;
+  if (spare_bytes_ + shape.in_memory() <= kMostSpare) {
+    spare_bytes_ += shape.in_memory();
+    spare_.emplace(shape, std::pair(found->first, found->second));
   } else {
     unmap(found->first, found->second);
-    free_.give(found->first, shape.bytes());
+    give(found->first, shape);
   }
   used_.erase(found);
   return true;
@@ -237,7 +289,7 @@ bool OwnedGpuPages::release(void* p) noexcept {
 void OwnedGpuPages::free_spare() noexcept {
   for (const auto& [shape, block] : spare_) {
     unmap(block.first, block.second);
-    free_.give(block.first, shape.bytes());
+    give(block.first, shape);
   }
   spare_.clear();
   spare_bytes_ = 0;

@@ -8,6 +8,7 @@
 
 #include "harness/device/free_ranges.h"
 #include "harness/device/gpu_pages.h"
+#include "harness/values/fill.h"
 
 namespace attnbench {
 
@@ -22,10 +23,13 @@ class OwnedGpuPages {
   OwnedGpuPages(const OwnedGpuPages&) = delete;
   OwnedGpuPages& operator=(const OwnedGpuPages&) = delete;
 
-  /// `seen`: the part that the kernel's process maps. Throws OutOfMemory.
+  /// `seen`: the part that the kernel's process maps. Its large holes take no more memory than kFiller. Throws
+  /// OutOfMemory.
   void* allocate(Access access, int64_t bytes, const SeenPart& seen);
   /// Returns false if the block is not of this memory.
   bool release(void* p) noexcept;
+  /// The holes of the block that an address lies in.
+  std::vector<Hole> holes_of(const void* p) const;
   /// What the kernel's process must map, or not any more, since the last call.
   std::vector<GpuPages> take_changes() { return std::exchange(changes_, {}); }
   int64_t spare_bytes() const { return spare_bytes_; }
@@ -36,19 +40,27 @@ class OwnedGpuPages {
   struct Shape {
     int64_t before, seen, behind;
     Access access;
+    std::vector<ByteRange> holes;  ///< of the seen ones, from the block's first page on
     auto operator<=>(const Shape&) const = default;
     int64_t bytes() const { return before + seen + behind; }
+    int64_t in_memory() const;
+    int64_t apart() const;  ///< bytes before and behind it that nothing uses
   };
   struct Block {
     Shape shape;
     std::vector<CUmemGenericAllocationHandle> memory;  ///< of its parts
   };
   struct Part {
-    int64_t at, bytes;
+    int64_t at, bytes, unit;  ///< GpuPages
     Access access;
   };
   static std::vector<Part> parts(int64_t at, const Shape& shape);
   Block make(int64_t at, const Shape& shape);
+  void give(int64_t at, const Shape& shape) {
+    free_.give(at - shape.apart(), shape.bytes() + 2 * shape.apart());
+  }
+  /// The block that begins at an address or before it.
+  std::map<int64_t, Block>::const_iterator block_of(const void* p) const;
   void map(Block& block, const Part& part);
   void unmap(int64_t at, const Block& block) noexcept;
 
