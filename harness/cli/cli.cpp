@@ -281,12 +281,14 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_merge(app, program);
   add_profile(app, program);
   add_report(app, program);
+  add_show(app, program);
   add_selftest(app, program);
   add_fuzz(app, program);
   add_export(app, program);
   add_check(app, program);
   add_serve_sim(app, program);
   add_trace(app, program);
+  add_completion(app, program);
   const std::vector<std::string> commands = command_names(app);
   if (argc < 2) {
     std::cerr << fmt::format(

@@ -53,12 +53,14 @@ void add_compare(CLI::App& app, Program& program);
 void add_gate(CLI::App& app, Program& program);
 void add_profile(CLI::App& app, Program& program);
 void add_report(CLI::App& app, Program& program);
+void add_show(CLI::App& app, Program& program);
 void add_selftest(CLI::App& app, Program& program);
 void add_fuzz(CLI::App& app, Program& program);
 void add_export(CLI::App& app, Program& program);
 void add_check(CLI::App& app, Program& program);
 void add_serve_sim(CLI::App& app, Program& program);
 void add_trace(CLI::App& app, Program& program);
+void add_completion(CLI::App& app, Program& program);
 
 /// Parses and runs; returns the exit code. The caller passes the kernel table, so that tests can add faulty
 /// kernels.

@@ -54,6 +54,14 @@ std::string wrapped(const std::string& text, std::size_t width) {
   return out;
 }
 
+void group_options(CLI::App& command,
+                   const std::vector<std::pair<std::string, std::vector<std::string>>>& headings) {
+  for (const auto& [heading, names] : headings) {
+    for (const std::string& name : names) command.get_option(name)->group(heading);
+  }
+  command.get_help_ptr()->group(headings.back().first);
+}
+
 std::shared_ptr<CLI::Formatter> help_formatter() { return std::make_shared<Wrapping>(); }
 
 }  // namespace attnbench::cli

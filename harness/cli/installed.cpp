@@ -56,19 +56,25 @@ std::string sweep_path(const std::string& given) {
   return installed.has_parent_path() && is_file(installed) ? installed.string() : given;
 }
 
-std::string unknown_sweep(const std::string& path) {
-  std::error_code ec;
-  if (path.empty() || fs::exists(path, ec)) return "";
-  if (const std::string near = near_file(path, ".yaml"); !near.empty())
-    return fmt::format("{}: error: cannot read: No such file here{}", path, near);
+std::vector<std::string> sweep_names() {
   std::vector<std::string> names;
+  std::error_code ec;
   const fs::path folder = sweep_folder();
   for (const auto& entry : fs::recursive_directory_iterator(folder, ec)) {
     if (entry.path().extension() != ".yaml") continue;
     names.push_back(fs::relative(entry.path(), folder).replace_extension().generic_string());
   }
-  if (names.empty()) return "";
   std::ranges::sort(names);
+  return names;
+}
+
+std::string unknown_sweep(const std::string& path) {
+  std::error_code ec;
+  if (path.empty() || fs::exists(path, ec)) return "";
+  if (const std::string near = near_file(path, ".yaml"); !near.empty())
+    return fmt::format("{}: error: cannot read: No such file here{}", path, near);
+  const std::vector<std::string> names = sweep_names();
+  if (names.empty()) return "";
   const std::string name = fs::path(path).stem().string();
   if (!has_folder(path)) {
     return fmt::format(

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace attnbench::cli {
 
@@ -12,6 +13,9 @@ std::string header_folder();
 /// The file that CONFIG names: `given` itself if it exists or has a folder, else NAME or NAME.yaml here, else that
 /// of the sweeps that come with the program. `given` if there is none.
 std::string sweep_path(const std::string& given);
+
+/// The sweeps that come with the program, sorted.
+std::vector<std::string> sweep_names();
 
 /// What is wrong with a CONFIG that names no file: without a folder, with the names that there are; with one, if a
 /// sweep of its name comes with the program. Else empty.

@@ -5,6 +5,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/executor.h"
+#include "harness/cli/help.h"
 #include "harness/cli/option.h"
 #include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
@@ -88,6 +89,19 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
   for (CLI::Option* other : {out, dump, resume, shard, last_failed, dry_run}) watch->excludes(other);
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->add_flag("-v,--verbose", o->verbose, "Before each case print the line that reproduces it");
+  group_options(
+      *command,
+      {{"Most used",
+        {"--case", "--set", "--filter", "--device", "--kernel", "--plugin", "--check", "--no-time", "--out",
+         "--format"}},
+       {"Cases and kernels", {"--seed", "--python", "--peers", "--require"}},
+       {"Verdict", {"--repeats", "--seed-order", "--trust", "--in-process", "--dump"}},
+       {"Timing",
+        {"--cache", "--graph", "--no-ceilings", "--min-time", "--max-samples", "--counters", "--threads"}},
+       {"Long and repeated runs",
+        {"--workers", "--timeout", "--watch", "--resume", "--shard", "--fail-fast", "--last-failed",
+         "--dry-run"}},
+       {"Output", {"--quiet", "--verbose"}}});
 }
 
 }  // namespace attnbench::cli

@@ -29,6 +29,11 @@ MedianInterval median_interval(std::vector<double> x) {
   return {median, x[j - 1], x[n - j]};
 }
 
+double quantile(std::span<const double> sorted, double share) {
+  const double rank = std::ceil(share * static_cast<double>(sorted.size()));
+  return sorted[static_cast<std::size_t>(std::max(1.0, rank)) - 1];
+}
+
 double half_interval(double median, double lo, double hi) {
   return std::max(hi - median, median - lo) / median;
 }

@@ -1,6 +1,7 @@
 // The median of samples, and how well it is known.
 #pragma once
 
+#include <span>
 #include <vector>
 
 namespace attnbench {
@@ -16,6 +17,9 @@ MedianInterval median_interval(std::vector<double> samples);
 /// winsorised samples (R. R. Wilcox, Introduction to Robust Estimation and Hypothesis Testing,
 /// section 3.3.2). Requires at least two samples.
 double middle_half_error(std::vector<double> samples);
+
+/// The least of the ascending values that `share` of them do not exceed: 0.99 of ten is the largest.
+double quantile(std::span<const double> sorted, double share);
 
 /// Half the 95 % interval of a median, as a share of the median: the distance to the far end.
 double half_interval(double median, double lo, double hi);

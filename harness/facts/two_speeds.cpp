@@ -4,16 +4,13 @@
 #include <cmath>
 #include <span>
 
+#include "harness/facts/median_interval.h"
+
 namespace attnbench {
 namespace {
 
 constexpr std::size_t kLeastSamples = 40;
 constexpr double kLeastShare = 0.15, kLeastRatio = 1.03;
-
-/// The value below which `share` of the sorted `x` lie.
-double quantile(std::span<const double> x, double share) {
-  return x[static_cast<std::size_t>(static_cast<double>(x.size() - 1) * share)];
-}
 
 /// Where sorted samples are cut so that the squared distances to the means of both sides are least.
 std::size_t best_cut(const std::vector<double>& x, std::size_t least) {

@@ -10,7 +10,8 @@ const char kCsvColumns[] =
     "check/check check/rows check/rows_total check/max_z check/max_row_z2 check/bias_se check/slope "
     "check/max_abs check/max_rel check/lse_max_z repro check/probs_max_z executed_flop "
     "counters/dram_read_bytes counters/dram_write_bytes counters/dram_over_model "
-    "counters/tensor_active_percent counters/l2_hit_percent counters/counters_reason time/copies";
+    "counters/tensor_active_percent counters/l2_hit_percent counters/counters_reason time/copies time/min_us "
+    "time/p90_us time/p99_us";
 
 std::vector<FigureColumn> figure_columns(const RateUnit& rate) {
   using S = FigureStyle;

@@ -18,7 +18,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The record in JSON, with the columns that are no fields of it.
+bool is_number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
 Json row_of(const Record& r) {
   const Json entry = record_to_json(r);
   Json own = entry.at("attnbench");
@@ -29,19 +36,11 @@ Json row_of(const Record& r) {
   return own;
 }
 
-std::string cell(const Json& value) {
+std::string cell_text(const Json& value) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();
   return value.is_number_float() ? exact(value.get<double>()) : value.dump();
 }
-
-bool is_number(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-}  // namespace
 
 std::string csv_field(std::string_view text) {
   std::string clean = printable(text);
@@ -76,9 +75,9 @@ void write_csv(std::ostream& out, std::span<const Record> records) {
     const Json row = row_of(r);
     for (const std::string& place : places) {
       const Json::json_pointer at("/" + place);
-      put(csv_field(row.contains(at) ? cell(row.at(at)) : ""));
+      put(csv_field(row.contains(at) ? cell_text(row.at(at)) : ""));
     }
-    for (const auto& [name, value] : row.at("params").items()) put(csv_field(cell(value)));
+    for (const auto& [name, value] : row.at("params").items()) put(csv_field(cell_text(value)));
     out << '\n';
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +10,11 @@
 #include "harness/results/record.h"
 
 namespace attnbench {
+
+/// An entry's `attnbench` in JSON, with the columns of kCsvColumns that are no fields of it.
+nlohmann::ordered_json row_of(const Record& r);
+/// A value of it as text; empty if it is unknown.
+std::string cell_text(const nlohmann::ordered_json& value);
 
 /// Header and rows, each ended by "\n". Fields are quoted as in RFC 4180. An unknown figure is empty. New
 /// columns are only added at the end.

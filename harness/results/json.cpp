@@ -7,6 +7,7 @@
 
 #include "harness/config/json_number.h"
 #include "harness/config/keys.h"
+#include "harness/facts/median_interval.h"
 #include "harness/results/fields.h"
 
 namespace attnbench {
@@ -124,6 +125,13 @@ static void describe(Fields& f, TimeResult& t) {
   f("lo_us", t.lo_us);
   f("hi_us", t.hi_us);
   f("samples_us", t.samples_us);
+  if (f.writes() && !t.samples_us.empty()) {
+    std::vector<double> sorted = t.samples_us;
+    std::ranges::sort(sorted);
+    f.derived("min_us", sorted.front());
+    f.derived("p90_us", quantile(sorted, 0.9));
+    f.derived("p99_us", quantile(sorted, 0.99));
+  }
   f("mean_us", t.real_time_us);
   f("cpu_time_us", t.cpu_time_us);
   f("iterations", t.iterations);

@@ -43,12 +43,6 @@ constexpr double kMostCpu = 1.2;
 /// Share of the free memory that a second copy of the tensors may take.
 constexpr double kShareOfMemory = 0.8;
 
-double quantile(std::vector<double> x, double share) {
-  const auto at = static_cast<std::size_t>(share * static_cast<double>(x.size() - 1));
-  std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(at), x.end());
-  return x[at];
-}
-
 /// The lower of the two figures that a time is compared by: the median, and the mean of the middle half.
 double middle(std::vector<double> x) {
   std::ranges::sort(x);
@@ -220,9 +214,11 @@ void TimedLaunches::rest() {
 std::optional<WrongLaunch> TimedLaunches::doubt() {
   if (!watches_) return std::nullopt;
   while (renews() && fresh_us_.size() < kNewValues) timed(copies_[order_() % copies_.size()], 2);
-  const std::vector<double> timer = std::exchange(timer_us_, {}), outer = std::exchange(outer_us_, {}),
-                            fresh = std::exchange(fresh_us_, {}), known = std::exchange(known_us_, {});
+  const std::vector<double> timer = std::exchange(timer_us_, {}), outer = std::exchange(outer_us_, {});
+  std::vector<double> fresh = std::exchange(fresh_us_, {}), known = std::exchange(known_us_, {});
   if (renews()) {
+    std::ranges::sort(fresh);
+    std::ranges::sort(known);
     summary_.fresh_us = quantile(fresh, 0.5);
     const double lower = quantile(fresh, 0.25), others = quantile(known, 0.5);
     if (lower > kNewValuesFactor * others + kNewValuesUs)

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr const char* kCommands[] = {"run",     "list",   "kernels", "doctor",   "compare", "merge",
-                                     "profile", "report", "gate",    "selftest", "fuzz"};
+                                     "profile", "report", "gate",    "selftest", "fuzz",    "show"};
 constexpr const char* kTwoCases = "name: two\nsweeps: [{batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
 
 TEST(CliHelp, EachSubcommandShowsAnExample) {
@@ -48,6 +48,43 @@ TEST(CliHelp, HelpIsACommandToo) {
   EXPECT_EQ(o.exit_code, 0);
   EXPECT_EQ(o.out, run_attnbench(scratch, {"gate", "--help"}).out);
   EXPECT_EQ(run_attnbench(scratch, {"help", "gat"}).exit_code, 2);
+}
+
+TEST(CliHelp, TheOptionsOfRunHaveHeadingsAndTheMostUsedComeFirst) {
+  const Scratch scratch;
+  const std::string text = run_attnbench(scratch, {"run", "--help"}).out;
+  EXPECT_THAT(text, Not(HasSubstr("\nOptions:"))) << "an option has no heading";
+  EXPECT_LT(text.find("Most used:"), text.find("Timing:"));
+  EXPECT_LT(text.find("--no-time "), text.find("--peers "));
+}
+
+TEST(CliCompletion, OffersCommandsOptionsSweepsKernelsAndKeys) {
+  const Scratch scratch;
+  const auto words = [&](std::vector<std::string> typed) {
+    typed.insert(typed.begin(), {"completion", "words", "--"});
+    const Outcome o = run_attnbench(scratch, typed);
+    EXPECT_EQ(o.exit_code, 0) << o.err;
+    return "\n" + o.out;
+  };
+  EXPECT_THAT(words({"ru"}), AllOf(HasSubstr("\nrun\n"), HasSubstr("\nshow\n")));
+  EXPECT_THAT(words({"run", "--dev"}), AllOf(HasSubstr("\n--device\n"), Not(HasSubstr("--judge"))));
+  EXPECT_THAT(words({"run", ""}), AllOf(HasSubstr("\nquickstart\n"), HasSubstr("\npeers/vllm\n")));
+  EXPECT_THAT(words({"run", "--kernel", ""}), HasSubstr("\ncpu\n"));
+  EXPECT_THAT(words({"list", "--set", "bl"}), HasSubstr("\nblock_size=\n"));
+  EXPECT_EQ(words({"no such command", ""}), "\n");
+}
+
+TEST(CliCompletion, WorksInBash) {
+  const Scratch scratch;
+  const Outcome script = run_attnbench(scratch, {"completion", "bash"});
+  ASSERT_EQ(script.exit_code, 0);
+  const std::string program = ATTNBENCH_PROGRAM;
+  const std::string file = scratch.write("try.sh", script.out + "COMP_WORDS=(" + program +
+                                                       " run smok); COMP_CWORD=2\n_attnbench " + program +
+                                                       " smok\nprintf '%s ' \"${COMPREPLY[@]}\"\n");
+  const Outcome o = Running(scratch, "/bin/bash", {file}).wait();
+  EXPECT_EQ(o.out, "smoke ") << o.err;
+  EXPECT_EQ(run_attnbench(scratch, {"completion", "tcsh"}).exit_code, 2);
 }
 
 TEST(CliList, PrintsIdsCountsAndMemory) {

@@ -143,7 +143,7 @@ TEST_F(CliGpu, WhatAKernelMustNotTouchIsNotThere) {
     const Outcome o = run_attnbench(
         scratch_,
         {"run", "--plugin", plugin, "--kernel", "oversteps,cuda_simt", "--device", "cuda", "--no-time",
-         "--case", "{kv: paged, heads: 8, head_dim: 64, dtype: fp16, pool_blocks: 9000, batch: 4q1s100}",
+         "--case", "{kv: paged, heads: 8, head_dim: 64, dtype: fp16, pool_blocks: 70000, batch: 1q1s100}",
          "--out", change});
     EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
     for (const json& r : read_records(scratch_.dir() / change)) {

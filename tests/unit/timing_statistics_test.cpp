@@ -34,6 +34,15 @@ TEST(MedianInterval, ManySamples) {
   }
 }
 
+TEST(Quantile, IsTheLeastValueThatSoManyDoNotExceed) {
+  std::vector<double> x(10);
+  std::iota(x.begin(), x.end(), 1.0);
+  EXPECT_EQ(quantile(x, 0.5), 5);
+  EXPECT_EQ(quantile(x, 0.9), 9);
+  EXPECT_EQ(quantile(x, 0.99), 10);
+  EXPECT_EQ(quantile({x.data(), 1}, 0), 1);
+}
+
 TEST(MedianInterval, FewSamplesGiveTheRange) {
   const MedianInterval m = median_interval({3, 1, 2});
   EXPECT_EQ(m.median, 2);

@@ -159,7 +159,9 @@ void* OwnedGpuPages::allocate(Access access, int64_t bytes, const SeenPart& seen
   if (visible > 0) shape.seen = pages(shift + seen.before + visible) - shape.before;
   shape.behind = std::max(pages(shift + std::max<int64_t>(bytes, 1)) - shape.before - shape.seen, int64_t{0});
   for (const ByteRange& hole : seen.holes) {
-    const int64_t begin = pages(shift + seen.before + hole.begin), end = shift + seen.before + hole.end;
+    // The first page is there: a copy by a tensor map fails if the map's first address is not.
+    const int64_t begin = std::max(pages(shift + seen.before + hole.begin), shape.before + kPage);
+    const int64_t end = shift + seen.before + hole.end;
     if (end - begin >= kLeastHole) shape.holes.push_back({begin, begin + (end - begin) / kFiller * kFiller});
   }
   if (const auto spare = spare_.find(shape); spare != spare_.end()) {

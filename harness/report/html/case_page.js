@@ -31,6 +31,7 @@ function time_panel(r) {
       ["median", micros(t.median_us)],
       ["95 % interval", `${micros(t.lo_us)} – ${micros(t.hi_us)}${timed_vague(r) ? ": the time is not usable" : ""}`],
       ["samples", t.samples.toLocaleString("en-US")],
+      ["least, p90, p99", is_number(t.p99_us) ? [t.min_us, t.p90_us, t.p99_us].map(micros).join(", ") : ""],
       ["rate", is_number(r.tflops) && r.flop > 0 ? flop_rate(r.tflops) : ""],
       ["traffic", is_number(r.gbs) ? `${digits(r.gbs, 4)} GB/s` : ""],
       ["%SOL", is_number(r.sol) ? percent(r.sol, 3) : ""],
