@@ -42,6 +42,7 @@ TEST(Served, EachFlagSparesItsCasesAndNoOther) {
       {kServesDecode, decode, ""},
       {kServesDecode, chunks,
        "k: serves decode: one query per sequence required, given 3 queries of 9 keys (sequence 0)"},
+      {kServesDecode, "{batch: q1s9_q2s9}", "given 2 queries of 9 keys (sequence 1)"},
       {kServesDecode, idle, "k: sequences with queries required; sequence 1 has none"},
       {kServesDecode, none, "k: sequences with queries required, given an empty batch"},
       {kServesDecode, keyless, "k: rows with keys required; sequence 1 pos 0 has none"},
