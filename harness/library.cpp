@@ -14,11 +14,11 @@ int attnbench_main(int argc, char** argv, const char* program, const attnbench::
 /// A function for Kernel::numerics that returns these numbers, which Python cannot make: its callbacks return no
 /// struct. Null if there are too many kernels.
 attnbench::Numerics (*attnbench_numerics(int32_t p_type, int32_t acc_type, double exp_rel_err,
-                                         double mma_roundoff, double p_scale,
-                                         int32_t head_grad_type))(const attnbench::OpParams*) {
-  return attnbench::constant_numerics({static_cast<attnbench::DType>(p_type),
-                                       static_cast<attnbench::DType>(acc_type), exp_rel_err, mma_roundoff,
-                                       p_scale, static_cast<attnbench::DType>(head_grad_type)});
+                                         double mma_roundoff, double p_scale, int32_t head_grad_type,
+                                         double input_roundoff))(const attnbench::OpParams*) {
+  return attnbench::constant_numerics(
+      {static_cast<attnbench::DType>(p_type), static_cast<attnbench::DType>(acc_type), exp_rel_err,
+       mma_roundoff, p_scale, static_cast<attnbench::DType>(head_grad_type), input_roundoff});
 }
 
 /// Copies `bytes` from memory of the device of this launch to the host, after what its stream holds. Returns 0,

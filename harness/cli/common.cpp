@@ -38,7 +38,7 @@ void add_require_option(CLI::App& command, std::vector<std::string>& required) {
   list_option(
       command, "--require", required,
       "Fail attention kernels that declare lower precision: acc=fp32 (accumulators), p=bf16 (P before "
-      "P.V), exp_rel_err=2^-11 and mma_roundoff=2^-13 (at most), p_scale=4 (at least). fp32 is more than fp16 "
+      "P.V), exp_rel_err=2^-11, mma_roundoff=2^-13 and input_roundoff=0 (at most), p_scale=4 (at least). fp32 is more than fp16 "
       "and bf16, which are more than e4m3")
       ->check([](const std::string& item) {
         Required ignored;

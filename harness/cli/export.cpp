@@ -91,7 +91,7 @@ void NumericsOptions::add(CLI::App& command, const std::string& default_text) {
   list_option(
       command, "--numerics", types,
       "Arithmetic of the kernel, from which the tolerance follows: p=TYPE (P before P.V), acc=TYPE "
-      "(accumulators), exp_rel_err=X, mma_roundoff=X, p_scale=X; TYPE is fp32, fp16, bf16 or e4m3. Default: " +
+      "(accumulators), exp_rel_err=X, mma_roundoff=X, input_roundoff=X, p_scale=X; TYPE is fp32, fp16, bf16 or e4m3. Default: " +
           default_text)
       ->check([](const std::string& item) {
         Required ignored;

@@ -122,7 +122,7 @@ void add_kernels(CLI::App& app, Program& program) {
         if (k->flags & kPagingInvariant) std::cout << " paging_invariant";
         if (k->flags & kReturnsOutputs) std::cout << "\n    outputs   returned in memory of the kernel";
         const std::string waived = waived_text(k->flags);
-        if (!waived.empty()) std::cout << "\n    unchecked " << waived.substr(2);
+        if (!waived.empty()) std::cout << "\n    limits    " << waived.substr(2);
         std::cout << "\n";
         print_instances(*k, *verbose);
         if (const std::string file = plugin_of(program, *k); !file.empty()) {

@@ -213,7 +213,7 @@ void print_case(const Case& c, const Outlook& outlook, bool verbose, Totals& tot
 
 int list(const ListOptions& o, const Program& program) {
   check_kernel_names(o.kernels, program.kernels);
-  const Cases cases = load_cases(o.cases);
+  const Cases cases = load_cases(for_interpreter(o.cases, program));
   if (o.impossible) {
     print_cover(cases.cover, true);
     return 0;

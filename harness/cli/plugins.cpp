@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
@@ -181,6 +182,31 @@ void load_plugins(Program& program) {
     throw UsageError(fmt::format("--plugin {}", e.what()));
   }
   program.kernels = program.table;
+}
+
+CaseOptions for_interpreter(CaseOptions options, const Program& program) {
+  const char* asked = std::getenv("TRITON_INTERPRET");
+  const auto named = [](const std::string& o) { return o.starts_with("dtype="); };
+  const auto is_sweep = [](const std::string& path) {
+    return !std::filesystem::is_directory(path) && !path.ends_with(".safetensors");
+  };
+  if (asked == nullptr || *asked == '\0' || std::string_view(asked) == "0" ||
+      std::ranges::any_of(options.overrides, named) || !std::ranges::all_of(options.configs, is_sweep))
+    return options;
+  uint64_t features = 0;
+  for (const LoadedPlugin& p : program.plugins) {
+    if (std::ranges::none_of(p.versions, [](const auto& v) { return v.first == "triton"; })) continue;
+    for (const Kernel* k : p.kernels) features |= k->device == DeviceKind::kCpu ? k->features : 0;
+  }
+  if ((features & (kFp16 | kFp32)) == 0) return options;
+  options.overrides.push_back((features & kFp16) != 0 ? "dtype=fp16" : "dtype=fp32");
+  if (!options.notes_said) {
+    std::cerr << fmt::format(
+        "note: TRITON_INTERPRET={}: all cases have {}, because Triton's interpreter computes wrong products of bf16; "
+        "--set dtype=... chooses another type\n",
+        one_line(asked), options.overrides.back());
+  }
+  return options;
 }
 
 std::vector<std::string> words_again(const Program& program, const std::vector<std::string>& more,

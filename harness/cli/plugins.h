@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/cli/case_options.h"
 #include "harness/cli/cli.h"
 #include "harness/error.h"
 #include "harness/results/record.h"
@@ -27,6 +28,10 @@ bool has_python(const Program& program);
 /// Adds the kernels of program.plugin_files to program.kernels: opened in this process if the command calls
 /// kernels in it, else as child processes describe them. Throws UsageError, PluginCrash.
 void load_plugins(Program& program);
+
+/// The options, with dtype=fp16 or fp32 for all sweeps where kernels of a plug-in run in Triton's interpreter
+/// (TRITON_INTERPRET=1), whose products of bf16 are wrong. A note says so.
+CaseOptions for_interpreter(CaseOptions options, const Program& program);
 
 /// The kernels of one plug-in by their description; `option` is named in errors. Throws UsageError,
 /// PluginCrash.

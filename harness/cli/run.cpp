@@ -379,7 +379,7 @@ int run(const RunOptions& given, const Program& program) {
   check_earlier_run(given);
   RunOptions o = given;
   const auto [shard, shards] = parse_shard(o.shard);
-  const Cases cases = load_cases(o.cases);
+  const Cases cases = load_cases(for_interpreter(o.cases, program));
   const SessionOptions options = complete_options(o, program, cases);
   o.device = device_for(o.device, options.kernels, program.kernels);
   check_session(o, options, cases);

@@ -202,6 +202,7 @@ struct CaseParams {
   int32_t states = 2;            ///< merge_states: partial states per row
   double empty_states = 0.25;    ///< merge_states: share of states whose LSE is -inf and whose O is poison
   bool lse_token_major = false;  ///< merge_states: partial LSEs as (N, T, H) instead of (N, H, T)
+  bool lse_dense = false;        ///< merge_states: no gaps between partial LSEs
   bool partial_fp32 = true;      ///< partial O in fp32, else in dtype
   bool ragged_states = false;    ///< merge_states: rows have 0 to `states` states
   EmptyLse empty_lse = EmptyLse::kMinusInf;  ///< merge_states: LSE of empty states

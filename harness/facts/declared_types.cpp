@@ -72,8 +72,8 @@ std::string read_required(const std::vector<std::string>& items, Required& requi
     }
     if (key != "acc" && key != "p") {
       return fmt::format(
-          "'{}' is not known: give acc=TYPE (accumulators), p=TYPE (P before P.V), or exp_rel_err, mma_roundoff or "
-          "p_scale with a number",
+          "'{}' is not known: give acc=TYPE (accumulators), p=TYPE (P before P.V), or exp_rel_err, mma_roundoff, "
+          "input_roundoff or p_scale with a number",
           item);
     }
     const auto type = std::ranges::find_if(kTypes, [&](DType t) { return value == dtype_name(t); });

@@ -19,8 +19,19 @@ struct Waiver {
 };
 inline constexpr Waiver kWaivers[] = {{kNoLse, "no_lse", "no LSE"},
                                       {kFinitePadding, "finite_padding", "finite padding"},
-                                      {kHostLengths, "host_lengths", "lengths on the host"}};
-inline constexpr uint32_t kWaiverFlags = kNoLse | kFinitePadding | kHostLengths;
+                                      {kHostLengths, "host_lengths", "lengths on the host"},
+                                      {kServesDecode, "serves_decode", "serves decode"},
+                                      {kServesPrefill, "serves_prefill", "serves prefill"},
+                                      {kServesAppend, "serves_append", "serves append"},
+                                      {kNoEmptyRows, "no_empty_rows", "no empty rows"},
+                                      {kNoIdleSequences, "no_idle_sequences", "no idle sequences"},
+                                      {kNoShortKv, "no_short_kv", "no short KV"},
+                                      {kDenseInputs, "dense_inputs", "dense inputs"}};
+inline constexpr uint32_t kWaiverFlags = [] {
+  uint32_t flags = 0;
+  for (const Waiver& w : kWaivers) flags |= w.flag;
+  return flags;
+}();
 
 struct Declared {
   Numerics numerics{DType::kFp32, DType::kFp32, 0};
@@ -37,6 +48,7 @@ inline constexpr std::array kDeclaredNumbers = {
     DeclaredNumber{"exp_rel_err", &Numerics::exp_rel_err, true},
     DeclaredNumber{"mma_roundoff", &Numerics::mma_roundoff, true},
     DeclaredNumber{"p_scale", &Numerics::p_scale, false},
+    DeclaredNumber{"input_roundoff", &Numerics::input_roundoff, true},
 };
 
 /// "acc fp32, p e4m3, exp_rel_err 2^-22, mma_roundoff 2^-13, p_scale 4" without defaults, and ", no LSE" and so on: what

@@ -35,10 +35,11 @@ double chi_square_mean_limit(double n) {
 ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softcap, double keep_scale,
                        int head_dim_v, double out_scale)
     : u_out_(unit_roundoff(out)),
-      u_p_(std::max(unit_roundoff(n.p_type), n.exp_rel_err)),
+      u_p_(std::max({unit_roundoff(n.p_type), n.exp_rel_err, n.input_roundoff})),
+      u_in_(n.input_roundoff),
       u_acc_(unit_roundoff(n.acc_type)),
       u_dot_(std::max(u_acc_, n.mma_roundoff)),
-      mma_bias_(dtype_size(n.p_type) == 1 ? 16 * n.mma_roundoff : 0.0),
+      mma_bias_((dtype_size(n.p_type) == 1 ? 16 * n.mma_roundoff : 0.0) + n.input_roundoff),
       exp_err_(n.exp_rel_err),
       quantum_(least_spacing(out) * out_scale),
       p_quantum_(std::max(least_spacing(n.p_type) / n.p_scale, kFlushed)),
@@ -55,7 +56,8 @@ double ErrorModel::logit_error(const RowMoments& r) const {
   // u^2 / 3 * (i / D)^2 add up to u^2 * D / 9. Scaling and the exponent's argument round the score twice more.
   // tanh(x) of a softcap, made of exponentials, errs by their relative error in absolute terms, times the
   // cap.
-  return u_dot_ * (r.dot_norm + score_roundings_ * r.score_abs) + r.q_error * r.dot_norm +
+  // Operands that lose digits change q.k by 2 u_in sum |q_i k_i| at most, which is 2 u_in dot_norm or less.
+  return u_dot_ * (r.dot_norm + score_roundings_ * r.score_abs) + (r.q_error + u_in_) * r.dot_norm +
          softcap_ * std::max(exp_err_, u_acc_);
 }
 
@@ -64,7 +66,9 @@ double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, do
   // A sum of n terms in the accumulator's type: each of its n roundings is relative to a partial sum, whose
   // square averages a2 / 2 + o^2 / 3 over the way; the denominator's n roundings add o^2 / 3.
   const double accumulation = u_acc_ * u_acc_ / 3.0 * n * (a2 / 2.0 + 2.0 * o * o / 3.0);
-  const double rounding = (u_out_ * u_out_ * o * o + u_p_ * u_p_ * a2) / 3.0;
+  // Digits that are cut off V, and off P, make all of the sum smaller.
+  const double rounding =
+      (u_out_ * u_out_ * o * o + (u_p_ * u_p_ + u_in_ * u_in_) * a2) / 3.0 + u_in_ * u_in_ * o * o;
   // P is held relative to its row's largest, so that its type's least spacing is p_max times that: in fp16
   // all weights below 2^-14 of the largest lose digits.
   const double p_quantum = p_quantum_ * r.p_max * keep_scale_;

@@ -54,7 +54,8 @@ class ErrorModel {
   /// Variance, relative to the row itself, of the part of its error that is a multiple of it, as roundings
   /// of P and errors of logits leave it in all channels together where few keys carry the row.
   double common_variance(const RowMoments& row) const;
-  /// Limit of a bias of O by sums of 8-bit products inside the matrix unit (ops/attention_backward/README.md).
+  /// Limit of a bias of O by digits that the matrix unit cuts off sums of 8-bit products, or off its operands
+  /// (ops/attention_backward/README.md).
   double mma_bias() const { return mma_bias_; }
   /// Limit of the bias that rounding O leaves, because a step is not small beside O (ops/attention_backward/README.md).
   double rounding_bias() const { return u_out_ * u_out_ / 2; }
@@ -69,7 +70,8 @@ class ErrorModel {
  private:
   double logit_error(const RowMoments& row) const;   ///< absolute, standard deviation
   double weight_error(const RowMoments& row) const;  ///< relative, by the logit's error
-  double u_out_, u_p_, u_acc_, u_dot_, mma_bias_, exp_err_, quantum_, p_quantum_, softcap_, keep_scale_;
+  double u_out_, u_p_, u_in_, u_acc_, u_dot_, mma_bias_, exp_err_, quantum_, p_quantum_, softcap_,
+      keep_scale_;
   double score_roundings_;  ///< of a score, as a multiple of u_dot: its own two, and those of its sum
   DType out_;
   double chi_limit_;

@@ -14,6 +14,7 @@
 #include "harness/gigabytes.h"
 #include "harness/launch/merge_variance.h"
 #include "harness/launch/numerics_bounds.h"
+#include "harness/launch/served.h"
 #include "harness/ops/op.h"
 #include "harness/tensors/plan.h"
 
@@ -105,6 +106,11 @@ Numerics declared(const Kernel& kernel, const OpParams& params) {
   if (const auto why = out_of_bounds(n))
     throw KernelError(
         fmt::format("{}: what it declares in numerics is out of bounds: {}", kernel.name, *why));
+  if (n.input_roundoff > 0 && !(traits_of(params.op).forward() && (features_of(params) & kFp32) != 0)) {
+    throw KernelError(fmt::format(
+        "{}: it declares input_roundoff {}, which is for attention in fp32 only: 0 required in other launches",
+        kernel.name, n.input_roundoff));
+  }
   return n;
 }
 
@@ -121,6 +127,7 @@ std::optional<SkipReason> other_abi(const Kernel& kernel) {
 std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Device& device, const Case& item,
                                   bool padded_strides) {
   if (auto why = other_abi(kernel)) return why;
+  if (auto why = not_served(kernel, item, padded_strides)) return why;
   const OpParams whole = Workload::shape_params(item, padded_strides);
   if (is_one_call(item.params)) return refused(kernel, device, whole);
   if ((kernel.flags & (kReturnsOutputs | kNoLse | kInfEmptyLse)) != 0) {

@@ -11,7 +11,7 @@ namespace {
 
 /// ex2.approx.ftz.bf16x2 is the coarsest exponential of a GPU (PTX ISA: 2^-7). Kernels of libraries declare up to 2^-9.
 constexpr double kMostExpError = 0x1p-7;
-/// Sums of e4m3 products in Hopper's matrix unit keep 13 to 14 bits.
+/// Sums of e4m3 products in Hopper's matrix unit keep 13 to 14 bits; operands in TF32 keep 11.
 constexpr double kMostMmaRoundoff = 0x1p-10;
 /// A kernel subtracts the largest score that it has seen, or one below it: the heaviest key weighs 1 or more.
 constexpr double kLeastPScale = 1.0;
@@ -43,6 +43,7 @@ std::optional<std::string> out_of_bounds(const Numerics& n) {
   }
   const Figure figures[] = {{"exp_rel_err", n.exp_rel_err, 0, kMostExpError, "0 to 2^-7 is"},
                             {"mma_roundoff", n.mma_roundoff, 0, kMostMmaRoundoff, "0 to 2^-10 is"},
+                            {"input_roundoff", n.input_roundoff, 0, kMostMmaRoundoff, "0 to 2^-10 is"},
                             {"p_scale", n.p_scale, kLeastPScale, std::numeric_limits<double>::max(),
                              "1 or a larger finite number is"}};
   for (const Figure& f : figures) {

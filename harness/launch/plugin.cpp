@@ -102,6 +102,9 @@ void check_headers(const Plugin& table) {
   }
 }
 
+constexpr uint32_t kAttendingFlags =
+    kHostLengths | kServesDecode | kServesPrefill | kServesAppend | kNoIdleSequences | kNoShortKv;
+
 /// What is missing or wrong in an entry; empty if it is complete.
 std::string missing_in(const Kernel& k) {
   if (k.name == nullptr) return "has no name";
@@ -117,9 +120,12 @@ std::string missing_in(const Kernel& k) {
     return fmt::format("has device {}, which is none", static_cast<int32_t>(k.device));
   if (!traits_of(k.op).forward() && (k.flags & (kReturnsOutputs | kNoLse | kInfEmptyLse)) != 0)
     return "has a flag that only kernels of attention may have: kReturnsOutputs, kNoLse or kInfEmptyLse";
-  if (!traits_of(k.op).attends && (k.flags & (kFinitePadding | kHostLengths)) != 0)
-    return "has a flag that only kernels of attention and attention_backward may have: kFinitePadding or "
-           "kHostLengths";
+  const OpTraits& op = traits_of(k.op);
+  if (!op.attends && (k.flags & kAttendingFlags) != 0)
+    return "has a flag that only kernels of attention and attention_backward may have: kHostLengths, kServesDecode, "
+           "kServesPrefill, kServesAppend, kNoIdleSequences or kNoShortKv";
+  if (!op.attends && !op.merges && (k.flags & (kFinitePadding | kNoEmptyRows | kDenseInputs)) != 0)
+    return "has a flag that kernels of kv_append and kv_move may not have: kFinitePadding, kNoEmptyRows or kDenseInputs";
   if (k.features == 0) return "has no features: no case could be given to it";
   const char* field = k.summary == nullptr    ? "summary"
                       : k.shapes == nullptr   ? "shapes"

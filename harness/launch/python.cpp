@@ -48,10 +48,13 @@ Numerics numerics_of(Numerics n, const OpParams& op) {
       if (*t == kTypeOfV) *t = op.attention_backward.dtype;
     return n;
   }
-  if (n.p_type != kTypeOfV) return n;
+  if (!traits_of(op.op).forward()) return n;
   const AttentionParams& p = op.attention;
   const DType base = p.features & kBf16 ? DType::kBf16 : p.features & kFp16 ? DType::kFp16 : DType::kFp32;
-  n.p_type = p.dtype_v == DType::kInt8 ? base : p.dtype_v;
+  if (base != DType::kFp32) n.input_roundoff = 0;
+  if (n.p_type != kTypeOfV && n.p_type != kTypeOfQ) return n;
+  const DType like = n.p_type == kTypeOfV ? p.dtype_v : p.dtype_q;
+  n.p_type = like == DType::kInt8 ? base : like;
   return n;
 }
 

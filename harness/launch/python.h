@@ -28,6 +28,8 @@ bool in_python();
 inline constexpr std::size_t kMostKernels = 256;
 /// As p_type or head_grad_type: the type of V, which depends on the launch (not of kv_append and merge_states).
 inline constexpr DType kTypeOfV = static_cast<DType>(-1);
+/// As p_type: the type of q, or of O where q is int8.
+inline constexpr DType kTypeOfQ = static_cast<DType>(-2);
 /// A function that returns these numbers; null after kMostKernels.
 Numerics (*constant_numerics(const Numerics& n))(const OpParams*);
 

@@ -11,6 +11,7 @@
 #include "harness/judge/bitwise.h"
 #include "harness/judge/clues.h"
 #include "harness/judge/verify.h"
+#include "harness/launch/served.h"
 #include "harness/ops/attention_backward/judge_parts.h"
 
 namespace attnbench {
@@ -277,6 +278,9 @@ class Invariants {
   /// cu_seqlens that start at another value than 0.
   void lead_rows() {
     if (p_.dropout > 0) return;  // the dropout mask depends on row numbers
+    if ((kernel_.flags & kServesDecode) != 0 &&
+        std::ranges::all_of(p_.seqs, [](const SeqLen& s) { return s.q == 1; }))
+      return add("lead_rows", Outcome::kSkipped, "the kernel serves decode: sequence b has row b of q");
     Variant v{base_, {}};
     v.layout.lead_rows = 3;
     compare("lead_rows", v, deterministic());
@@ -402,6 +406,8 @@ class Invariants {
     const auto longest = std::max_element(seqs.begin(), seqs.end(),
                                           [](const SeqLen& a, const SeqLen& b) { return a.k < b.k; });
     for (auto s = seqs.begin(); s != seqs.end(); ++s) {
+      if (s == longest && (kernel_.flags & kServesPrefill) != 0)
+        continue;  // it keeps as many queries as keys
       s->q -= s->q / 3;
       if (s != longest) s->k = std::max({s->k - s->k / 3, p_.shared_tokens(), std::min(s->q, s->k)});
     }
@@ -420,6 +426,8 @@ class Invariants {
       return add("replay", Outcome::kSkipped, "other lengths may lie where this case has no memory");
     const std::optional<Case> other = shorter_batch();
     if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");
+    if (const auto why = not_served(kernel_, *other, false))
+      return add("replay", Outcome::kSkipped, why->text);
     options_.begins("replay");
     try {
       Workload workload(device_, base_, layout_for(kernel_));

@@ -186,7 +186,7 @@ void plan_contiguous(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
 
 /// Gives rows of no sequence the values of a sequence that does not exist.
 void fill_padding(WorkloadPlan& plan) {
-  for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners}) {
+  for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners, &plan.source_owners}) {
     for (std::size_t r = 0; r < owners->size(); ++r) {
       if ((*owners)[r].seq < 0) (*owners)[r] = {kNoSequence, static_cast<int32_t>(r)};
     }

@@ -13,7 +13,7 @@
 namespace attnbench {
 
 /// Version of this interface. The program refuses a plug-in of another version.
-inline constexpr uint32_t kKernelAbiVersion = 8;
+inline constexpr uint32_t kKernelAbiVersion = 9;
 
 enum class Op : int32_t {
   kAttention = 0,
@@ -61,6 +61,9 @@ struct Numerics {
   /// attention_backward: type to which dk and dv of each query head are rounded before the heads of a group are
   /// summed; fp32: they are not rounded.
   DType head_grad_type = DType::kFp32;
+  /// Attention in fp32: unit roundoff of q, k, P and v as operands of the matrix unit. 2^-10 for TF32, which cuts
+  /// digits off. 0: operands keep theirs.
+  double input_roundoff = 0.0;
 };
 
 enum class KernelStatus : int32_t {
@@ -117,12 +120,22 @@ enum KernelFlag : uint32_t {
   kDeterministic = 1u << 0,    ///< two launches give the same bits
   kBatchInvariant = 1u << 1,   ///< the other sequences of the batch do not change a sequence's result
   kPagingInvariant = 1u << 6,  ///< a sequence's result is the same from packed keys and from pages
-  // What libraries do otherwise than the contract says. Records name it (attention only).
+  // What libraries do otherwise than the contract says. Records name it (attention; kFinitePadding also merge_states).
   kReturnsOutputs = 1u << 2,  ///< outputs may be in memory of the kernel: LaunchContext::returned
   kNoLse = 1u << 3,           ///< the launch gives no LSE, and none is judged
   kFinitePadding = 1u << 4,   ///< it may not meet NaN where nothing must be read; finite numbers lie there
   kInfEmptyLse = 1u << 7,     ///< the LSE of a row without keys is +inf, where the contract says -inf
   kHostLengths = 1u << 5,     ///< it reads lengths when it is planned: a launch is not repeated with others
+  // What the kernel serves, and what it need not meet. Other cases are skipped, and records name it (attention,
+  // attention_backward; the last two and kNoEmptyRows also merge_states). Each kServes has the flags kNoEmptyRows,
+  // kNoIdleSequences and kNoShortKv in it.
+  kServesDecode = 1u << 8,      ///< each sequence has one query: row b of q, O and the LSE
+  kServesPrefill = 1u << 9,     ///< each sequence has as many queries as keys
+  kServesAppend = 1u << 10,     ///< each sequence has queries behind earlier keys, or no earlier keys
+  kNoEmptyRows = 1u << 11,      ///< each row has a visible key; merge_states: a state with keys
+  kNoIdleSequences = 1u << 12,  ///< each sequence has a query, and there is a sequence
+  kNoShortKv = 1u << 13,        ///< no sequence has more queries than keys
+  kDenseInputs = 1u << 14,      ///< rows, heads, blocks and states of inputs have no gaps between them
 };
 
 /// The tiles of an attention kernel. A tile has `rows` x `keys` products; `tokens` query tokens of `heads`

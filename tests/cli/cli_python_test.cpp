@@ -116,7 +116,7 @@ TEST_F(CliPython, OutputsMayBeReturned) {
 
   o = run_attnbench(scratch, {"kernels", "--plugin", file});
   EXPECT_THAT(o.out, AllOf(HasSubstr("    outputs   returned in memory of the kernel\n"),
-                           HasSubstr("    unchecked no LSE, finite padding\n")));
+                           HasSubstr("    limits    no LSE, finite padding\n")));
   o = run(file, {"--case", "{batch: 2q1s40, kv: paged, path: dcp, heads: 4/2, head_dim: 8, mask: none}",
                  "--kernel", "meets_nan"});
   EXPECT_THAT(o.out, HasSubstr("needs a kernel that writes O and LSE as the contract says"));

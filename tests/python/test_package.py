@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the package harness/python/attnbench: tensors, calls and decorators. check and run: test_api.py.
+"""Tests of the package harness/python/attnbench: tensors and calls. Decorators: test_decorators.py; check and run: test_api.py.
 
     ATTNBENCH=build/attnbench PYTHONPATH=harness/python python3 tests/python/test_package.py
 """
@@ -23,7 +23,7 @@ except ImportError:
     torch = None
 
 import attnbench as ab
-from attnbench import _contract, _host, _kernel, _returned
+from attnbench import _contract, _host, _returned
 from attnbench._contract import AttentionParams, DType, Feature, KvAppendParams, LaunchContext, MergeStatesParams, Op, OpParams
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -262,6 +262,26 @@ class CallTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "batch is no tensor of attention"):
             c.numpy("batch")
 
+    def test_an_empty_batch_has_empty_lengths(self):
+        empty = dict(batch=0, total_q=0, cu_seqlens_q=np.zeros(1, np.int32), block_table_stride=3, block_size=16)
+        c = attention(Feature.PAGED_KV | Feature.BF16, **empty).call()
+        self.assertEqual((c.seqused_k.shape, c.block_table.shape, c.seqused_q), ((0,), (0, 3), None))
+        packed = dict(empty, cu_seqlens_k=np.zeros(1, np.int32))
+        self.assertEqual(attention(Feature.PACKED_KV | Feature.PARTIAL_KV, **packed).call().numpy("seqused_k").tolist(), [])
+        c = attention(Feature.PACKED_KV, **packed).call()
+        self.assertEqual((c.seqused_k, c.block_table), (None, None))
+
+    @NEEDS_TORCH
+    def test_v_that_is_a_view_of_k_shares_its_storage(self):
+        rows = np.arange(2 * 16 * 2 * 8, dtype=np.float32).reshape(2, 16, 2, 8)
+        c = attention(Feature.PAGED_KV | Feature.FP32 | Feature.V_IS_K | Feature.HEAD_DIM_V, k=rows, v=rows, head_dim_v=6, num_blocks=2,
+                      block_size=16, dtype_k=DType.FP32, dtype_v=DType.FP32, k_stride_block=256, k_stride_token=16, k_stride_head=8,
+                      v_stride_block=256, v_stride_token=16, v_stride_head=8).call()
+        k, v = c.torch("k v")
+        self.assertEqual((v.shape, v.stride(), v.data_ptr()), ((2, 16, 2, 6), (256, 16, 8, 1), k.data_ptr()))
+        self.assertEqual(v.untyped_storage()._cdata, k.untyped_storage()._cdata)
+        np.testing.assert_array_equal(v.numpy(), rows[..., :6])
+
     def test_paged_in_both_orders(self):
         table = np.array([[2, 0, 9], [1, 9, 9]], np.int32)
         for hnd in (False, True):
@@ -449,51 +469,6 @@ class ReturnedTest(unittest.TestCase):
                             (out[:4], r"of shape \(4, 4, 8\); \(5, 4, 8\) required"), (out.to_sparse(), "as a tensor of layout torch.sparse_coo")):
             with self.assertRaisesRegex(_returned.WrongOutput, "named returned O " + text):
                 self.filled(wrong, lse="none")
-
-
-class DecoratorTest(unittest.TestCase):
-    def declared(self, decorator, function=None):
-        def named(c):
-            """does this
-
-            and that"""
-        return decorator(function or named)
-
-    def test_what_is_declared(self):
-        k = self.declared(ab.attention("packed causal bf16", device=("cpu", "cuda"), head_dim=(64, 128), block_size=16, p="bf16",
-                                       deterministic=True))
-        self.assertIs(_kernel.declared[-1], k)
-        self.assertEqual((k.name, k.summary, k.op), ("named", "does this", Op.ATTENTION))
-        self.assertEqual(k.features, Feature.PACKED_KV | Feature.CAUSAL | Feature.BF16)
-        self.assertEqual([d.name for d in k.devices], ["CPU", "CUDA"])
-        self.assertEqual((k.p, k.acc, k.flags), (DType.BF16, DType.FP32, _contract.KernelFlag.DETERMINISTIC))
-        self.assertEqual(k.shapes, "head_dim 64, 128, block_size 16")
-        self.assertEqual(self.declared(ab.attention("packed", head_dim=range(8, 257, 8))).shapes, "head_dim 8, 16..256, any block_size")
-        self.assertEqual(self.declared(ab.attention("packed")).shapes, "any head_dim, any block_size")
-        self.assertEqual(self.declared(ab.merge_states(["fp32"], name="other")).name, "other")
-
-    def test_refusals(self):
-        k = self.declared(ab.attention("packed paged bf16", head_dim=range(8, 17), block_size=(16, 32)))
-        self.assertIsNone(k.refusal(AttentionParams(head_dim=16, features=Feature.PACKED_KV)))
-        self.assertEqual(k.refusal(AttentionParams(head_dim=7)), "named: head_dim 8..16 required, given 7")
-        self.assertEqual(k.refusal(AttentionParams(head_dim=8, block_size=8, features=Feature.PAGED_KV)),
-                         "named: block_size 16, 32 required, given 8")
-
-    def test_mistakes(self):
-        for options, text in ((dict(features="packed casual"), "features='casual': did you mean 'causal'. one of alibi, .* required"),
-                              (dict(features="packed", device="gpu"), "device='gpu': one of cpu, cuda required"),
-                              (dict(features="packed", acc="fp8"), "acc='fp8': one of bf16, .* required"),
-                              (dict(features="packed", lse="base10"), "lse='base10': one of .*base2.* required"),
-                              (dict(features="packed", lse="token_major"), 'lse="token_major" needs returns=True'),
-                              (dict(features="packed", padding="zero"), "padding='zero': one of finite, nan required")):
-            with self.assertRaisesRegex(ValueError, text):
-                self.declared(ab.attention(**options))
-        with self.assertRaisesRegex(TypeError, "kv_append.. got an unexpected keyword argument 'heads'"):
-            ab.kv_append("bf16", heads=2)
-        with self.assertRaisesRegex(ValueError, "returns and lse are options of attention only"):
-            self.declared(ab.kv_append("bf16", lse="none"))
-        with self.assertRaisesRegex(TypeError, 'attention needs features: @attnbench.attention\\("packed bf16"\\)'):
-            ab.attention(self.declared)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,24 @@ TEST(ErrorModel, ShortSumsOfTheMatrixUnit) {
   EXPECT_EQ(both.mma_bias(), 0x1p-9);
 }
 
+TEST(ErrorModel, OperandsThatAreCutOffErrTogether) {
+  const Numerics exact{DType::kFp32, DType::kFp32, 0};
+  Numerics tf32 = exact;
+  tf32.input_roundoff = 0x1p-10;
+  const ErrorModel plain(exact, DType::kFp32, 64), cut(tf32, DType::kFp32, 64);
+  RowMoments row;
+  row.dot_norm = 8;
+  row.keys = 1;
+  EXPECT_NEAR(cut.sigma_lse(row), 8 * 0x1p-10, 1e-5) << "q.k is off by twice this at most";
+  EXPECT_LT(plain.sigma_lse(row), 1e-5);
+  row.dot_norm = 0;
+  // Both operands lose up to 2^-10 of themselves, and so does their product twice that.
+  EXPECT_GT(2 * cut.sigma(row, 1, 1, 0, 1), 0x1p-9);
+  EXPECT_EQ(cut.mma_bias(), 0x1p-10);
+  EXPECT_EQ(cut.p_roundoff(), 0x1p-10);
+  EXPECT_EQ(plain.mma_bias(), 0);
+}
+
 TEST(ErrorModel, AScaleOfPMakesItsSpacingFiner) {
   const RowMoments row{0, 1.0, 1.0, 0, 0, 81};
   const ErrorModel one({DType::kE4m3, DType::kFp32, 0x1p-22}, DType::kBf16, 64);

@@ -218,7 +218,8 @@ TEST(DeclaredNumerics, OutOfBoundsAreAnError) {
       {{DType::kE2m1x2, f, 0}, "p_type is e2m1x2, and fp32, fp16, bf16, e4m3, e5m2, int8 are allowed"},
       {{f, DType::kInt8, 0}, "acc_type is int8, and fp32, fp16, bf16 are allowed"},
       {{f, DType{77}, 0}, "acc_type is ?"},
-      {{f, f, 0, 0, 1, DType::kE4m3}, "head_grad_type is e4m3"}};
+      {{f, f, 0, 0, 1, DType::kE4m3}, "head_grad_type is e4m3"},
+      {{f, f, 0, 0, 1, f, 0.5}, "input_roundoff is 0.5, and 0 to 2^-10 is allowed"}};
   for (const char* mapping : {"{batch: 2q20, heads: 2, head_dim: 32}",
                               "{op: attention_backward, batch: 2q20, heads: 2, head_dim: 32}",
                               "{op: merge_states, states: 2, batch: q20, heads: 2, head_dim: 32}"}) {
@@ -228,6 +229,15 @@ TEST(DeclaredNumerics, OutOfBoundsAreAnError) {
       EXPECT_THAT(r.reason, AllOf(HasSubstr("cpu: what it declares"), HasSubstr(row.reason)));
     }
   }
+}
+
+TEST(DeclaredNumerics, OnlyOperandsInFp32LoseDigits) {
+  const Numerics tf32{DType::kFp32, DType::kFp32, 0x1p-22, 0, 1, DType::kFp32, 0x1p-10};
+  const Record r = run(case_given("{batch: 2q20, heads: 2, head_dim: 32}"), nullptr, tf32, tf32, untimed());
+  EXPECT_EQ(r.status, Status::kError);
+  EXPECT_THAT(r.reason, HasSubstr("which is for attention in fp32 only: 0 required in other launches"));
+  const Case& fp32 = case_given("{batch: 2q20, heads: 2, head_dim: 32, dtype: fp32}");
+  EXPECT_EQ(run(fp32, nullptr, tf32, tf32, untimed()).status, Status::kPass);
 }
 
 TEST(DeclaredNumerics, AreAskedForOnce) {

@@ -13,6 +13,9 @@ constexpr const char* kMerging =
 constexpr const char* kTokenMajor =
     "{op: merge_states, dtype: bf16, heads: 4, head_dim: 64, states: 3, empty_states: 0.3, lse_layout: "
     "token_major, batch: q37}";
+constexpr const char* kStrided =
+    "{op: merge_states, dtype: bf16, heads: 4, head_dim: 64, states: 3, empty_states: 0.3, partial_lse: "
+    "strided, batch: q37}";
 constexpr const char* kMostlyEmpty =
     "{op: merge_states, dtype: bf16, heads: 4, head_dim: 64, states: 2, empty_states: 0.6, batch: q37}";
 
@@ -115,11 +118,12 @@ FaultClass merge_faults() {
         {"lse_layout: token_major"}},
        {"lse_padding_ignored",
         "states of the partial LSEs are taken to lie without padding between them",
-        {kMerging},
+        {kStrided},
         with_op([](Tamper&, OpParams& op) {
           MergeStatesParams& p = op.merge_states;
           p.lse_stride_state = p.num_heads * p.lse_stride_head;
-        })},
+        }),
+        {"partial_lse: strided"}},
        {"empty_states_merge_to_nan",
         "exp(-inf - -inf) where all states are empty",
         {kMostlyEmpty},

@@ -45,6 +45,11 @@ Rows merge_keys() {
           .when([](P p) { return is_merge(p) && !p.ragged_states; })  // one list has one order
           .labelled(label("/token_major", [](P p) { return p.lse_token_major; }))
           .always_written(),
+      word_key<bool>("partial_lse",
+                     "`merge_states`: partial LSEs with gaps between rows, heads and states, or without",
+                     &C::lse_dense, {{"strided", false}, {"dense", true}})
+          .when(is_merge)
+          .labelled(label("/dense_lse", [](P p) { return p.lse_dense; })),
   };
 }
 

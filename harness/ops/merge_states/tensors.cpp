@@ -30,7 +30,7 @@ MergeStatesParams shape_of(const CaseParams& p, bool padded) {
     m.partial_stride_state = m.partial_stride_token;
     m.partial_stride_token = 0;
   }
-  const LseStrides lse = partial_lse_strides(p);
+  const LseStrides lse = partial_lse_strides(p, padded);
   m.lse_stride_state = lse.state;
   m.lse_stride_token = lse.token;
   m.lse_stride_head = lse.head;
@@ -69,7 +69,7 @@ void add(Workload& w) {
   const auto partial_size = static_cast<int64_t>(dtype_size(p.type_of_partial()));
   w.add_rows("partial_out", job, owners, std::ssize(owners) / m.num_heads * from_token * partial_size,
              token_rows(SignsOf::kV, p.type_of_partial(), p.num_heads_q, p.head_dim));
-  w.add_input("partial_lse", partial_lse_tensor(c));
+  w.add_input("partial_lse", partial_lse_tensor(c, w.padded()));
   if (p.ragged_states) w.add_cu_seqlens("state_indptr", state_indptr_of(c));
   w.add("out", Role::kOutput,
         m.num_rows * m.out_stride_token * static_cast<int64_t>(dtype_size(p.type_of_out())),

@@ -53,16 +53,17 @@ float partial_lse_of(const Case& c, int state, int64_t row, int head) {
   return bell(r.x[1]) * (data == Profile::kHuge ? 32768.0f : wide ? 32.0f : 4.0f);
 }
 
-LseStrides partial_lse_strides(const CaseParams& p) {
+LseStrides partial_lse_strides(const CaseParams& p, bool padded) {
   const int64_t rows = merge_rows(p);
   const int64_t heads = p.num_heads_q;
-  if (p.ragged_states) return {heads + kLsePad, 0, 1};
-  if (p.lse_token_major) return {rows * (heads + kLsePad) + kLsePad, heads + kLsePad, 1};
-  return {heads * (rows + kLsePad) + kLsePad, 1, rows + kLsePad};
+  const int64_t pad = p.lse_dense && !padded ? 0 : kLsePad;
+  if (p.ragged_states) return {heads + pad, 0, 1};
+  if (p.lse_token_major) return {rows * (heads + pad) + pad, heads + pad, 1};
+  return {heads * (rows + pad) + pad, 1, rows + pad};
 }
 
-std::vector<float> partial_lse_tensor(const Case& c) {
-  const LseStrides stride = partial_lse_strides(c.params);
+std::vector<float> partial_lse_tensor(const Case& c, bool padded) {
+  const LseStrides stride = partial_lse_strides(c.params, padded);
   const int64_t rows = merge_rows(c.params);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   if (c.params.ragged_states) {

@@ -21,15 +21,15 @@ std::vector<int32_t> state_indptr_of(const Case& c);
 /// interval is 8 times as wide, with huge 8192 times.
 float partial_lse_of(const Case& c, int state, int64_t row, int head);
 
-/// Strides of the partial LSEs in elements. Rows, heads and states are padded, so that a kernel that mixes up
-/// two strides reads a wrong number or NaN.
+/// Strides of the partial LSEs in elements. Rows, heads and states are padded, unless the case has dense ones and
+/// `padded` is not given, so that a kernel that mixes up two strides reads a wrong number or NaN.
 struct LseStrides {
   int64_t state, token, head;
 };
-LseStrides partial_lse_strides(const CaseParams& p);
+LseStrides partial_lse_strides(const CaseParams& p, bool padded);
 
 /// The partial LSEs with partial_lse_strides; gaps hold NaN.
-std::vector<float> partial_lse_tensor(const Case& c);
+std::vector<float> partial_lse_tensor(const Case& c, bool padded);
 
 /// Owners {state, row * H + head} of the rows of the partial outputs (N, T, H), or of the list of ragged
 /// states, by row, state and head. Empty states are poison.

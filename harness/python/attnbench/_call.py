@@ -63,6 +63,7 @@ class Tensor:
         self.name, self.pointer, self.dtype = name, pointer or 0, dtype
         self.shape, self.strides = tuple(shape), tuple(strides)
         self.device, self.device_index = device, device_index
+        self.whole = self._torch = None  #: the tensor of which this one has the first channels; what torch() returned
 
     def __repr__(self):
         return f"Tensor({self.name}, shape={self.shape}, dtype={self.dtype}, {self.device})"
@@ -138,10 +139,15 @@ class Tensor:
     def torch(self) -> Any:
         """The tensor as a torch.Tensor: the same memory."""
         import torch
+        if self.whole is not None:  # Triton's interpreter writes storages back if two have one address
+            return self.whole.torch()[..., :self.shape[-1]]
+        if self._torch is not None:
+            return self._torch
         tensor = torch.from_dlpack(self)
         kinds = {DType.E4M3: "float8_e4m3fn", DType.E5M2: "float8_e5m2", DType.E2M1X2: "float4_e2m1fn_x2"}
         kind = getattr(torch, kinds.get(self.dtype, ""), None)  # torch before 2.8 has no e2m1: uint8 then
-        return tensor if kind is None else tensor.view(kind)
+        self._torch = tensor if kind is None else tensor.view(kind)
+        return self._torch
 
     def cupy(self) -> Any:
         """The tensor as a cupy.ndarray: the same memory."""
@@ -219,9 +225,9 @@ class Call:
             raise ValueError(f"has({feature!r}): one of {', '.join(sorted(FEATURES))} required")
         return bool(self.features & (FEATURES[feature] if isinstance(feature, str) else feature))
 
-    def _view(self, name, shape, strides, dtype, field=None, of=None):
+    def _view(self, name, shape, strides, dtype, field=None, of=None, used=False):
         pointer = getattr(of or self._params, field or name)
-        there = pointer or name in _ALWAYS
+        there = pointer or name in _ALWAYS or (used and 0 in shape)
         view = Tensor(name, pointer, shape, strides, dtype, self.device, self.device_index) if there else None
         setattr(self, name, view)
 
@@ -274,16 +280,22 @@ class Call:
         self._view("qv", (p.total_q, heads_q, dv), (p.qv_stride_token, p.qv_stride_head, 1), self.dtype_q)
         for name in ("cu_seqlens_q", "cu_seqlens_k"):
             self._row(name, batch + 1)
-        for name in ("seqused_q", "seqused_k", "cache_batch_idx", "cache_leftpad"):
+        self._row("seqused_q", batch, used=f & Feature.SEQUSED_Q)
+        self._row("seqused_k", batch, used=not f & Feature.PACKED_KV or f & Feature.PARTIAL_KV)
+        for name in ("cache_batch_idx", "cache_leftpad"):
             self._row(name, batch)
         rows = batch
         if f & Feature.PAGED_BATCH_IDX:  # the launch does not say how many there are
             rows = max((self._int32(p.cache_batch_idx, b) + 1 for b in range(batch)), default=0) if p.cache_batch_idx else 0
-        self._view("block_table", (rows, p.block_table_stride), (p.block_table_stride, 1), "int32")
+        self._view("block_table", (rows, p.block_table_stride), (p.block_table_stride, 1), "int32", used=f & Feature.PAGED_KV)
         stored = dv if f & Feature.K_TAIL else d  # channels of K that are not in k_tail
         for name, kind, channels, dtype in (("k", "k", stored, self.dtype_k), ("v", "v", dv, self.dtype_v),
                                             ("k_cache", "k", d, self.dtype_k), ("v_cache", "v", dv, self.dtype_v)):
             self._cache(name, kind, channels, dtype)
+        if f & Feature.V_IS_K:
+            for view, whole in ((self.v, self.k), (self.v_cache, self.k_cache)):
+                if view is not None:
+                    view.whole = whole
         self._block_scales(stored, dv)
         for kind, channels, dtype in (("k", d, self.dtype_k_new), ("v", dv, self.dtype_v_new)):
             strides = (getattr(p, f"{kind}_new_stride_token"), getattr(p, f"{kind}_new_stride_head"), 1)

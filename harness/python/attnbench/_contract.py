@@ -343,6 +343,7 @@ class Numerics(Structure):
         ("mma_roundoff", c_double),
         ("p_scale", c_double),
         ("head_grad_type", c_int32),
+        ("input_roundoff", c_double),
     ]
 
 

@@ -1,7 +1,7 @@
 """Numbers and names of the contract of kernels, kernels/contract/*.h. Written by scripts/python_structs.py."""
 import enum
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 PLUGIN_MAGIC = 0x6e69676c706e7461
 
 
@@ -113,6 +113,13 @@ class KernelFlag(enum.IntFlag):
     FINITE_PADDING = 1 << 4
     INF_EMPTY_LSE = 1 << 7
     HOST_LENGTHS = 1 << 5
+    SERVES_DECODE = 1 << 8
+    SERVES_PREFILL = 1 << 9
+    SERVES_APPEND = 1 << 10
+    NO_EMPTY_ROWS = 1 << 11
+    NO_IDLE_SEQUENCES = 1 << 12
+    NO_SHORT_KV = 1 << 13
+    DENSE_INPUTS = 1 << 14
 
 
 #: Features by the names of `attnbench kernels`.

@@ -16,7 +16,7 @@ import traceback
 
 from . import _kernel
 from ._call import Call, Unsupported, use_torch
-from ._contract import (ABI_VERSION, PLUGIN_MAGIC, PLUGIN_STRUCTS, KernelFlag, KernelMessage, KernelStatus,
+from ._contract import (ABI_VERSION, PLUGIN_MAGIC, PLUGIN_STRUCTS, Feature, KernelFlag, KernelMessage, KernelStatus,
                         LaunchContext, OpParams, Plugin)
 from ._contract import Kernel as KernelTable
 from ._need import Missing
@@ -129,6 +129,11 @@ def load_file(file):
     return [k for k in _kernel.declared[before:] if k.file == file], _digest(files)
 
 
+def _interprets_triton():
+    """Whether Triton kernels of this process run in its interpreter, on a CPU."""
+    return "triton" in sys.modules and os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
+
+
 def _versions():
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -182,7 +187,7 @@ class _Entry:
     def __init__(self, kernel, device, lib):
         self.kernel, self.read = kernel, lib.attnbench_read
         numerics = lib.attnbench_numerics(kernel.p, kernel.acc, kernel.exp_rel_err, kernel.mma_roundoff, kernel.p_scale,
-                                           kernel.head_grads)
+                                           kernel.head_grads, kernel.input_roundoff)
         if numerics is None:
             raise LoadError("it has too many kernels")
         self.launches = collections.OrderedDict()
@@ -225,7 +230,10 @@ class _Entry:
 
     def supports(self, op, context, message):
         def ask():
-            why = self.kernel.refusal(getattr(OpParams.from_address(op), self.kernel.op.name.lower()))
+            params = getattr(OpParams.from_address(op), self.kernel.op.name.lower())
+            why = self.kernel.refusal(params)
+            if why is None and params.features & Feature.BF16 and _interprets_triton():
+                why = "Triton's interpreter computes wrong products of bf16; dtype: fp16 or fp32 required"
             given = LaunchContext.from_address(context).compute_capability
             if why is None and 0 < given < self.kernel.min_compute_capability:
                 why = f"compute capability {self.kernel.min_compute_capability} required, given {given}"
@@ -292,7 +300,8 @@ def host(library, program, *argv):
     os.environ["ATTNBENCH"] = program
     lib = ctypes.CDLL(library)
     lib.attnbench_numerics.restype = ctypes.c_void_p
-    lib.attnbench_numerics.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_double, ctypes.c_double, ctypes.c_double, ctypes.c_int32]
+    lib.attnbench_numerics.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_double, ctypes.c_double, ctypes.c_double, ctypes.c_int32,
+                                         ctypes.c_double]
     lib.attnbench_read.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
     @_LOAD
