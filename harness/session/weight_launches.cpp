@@ -299,7 +299,14 @@ std::vector<std::string> clues_of_weights(const WorkItem& work, Device& device, 
     const WorkloadPlan plan = plan_workload(c, layout_for(*work.kernel));
     if (std::ssize(plan.kv_owners) * c.params.num_heads_kv * c.params.dim_v() > kMostBytes) continue;
     WeightLaunches launches(work, device, table, launcher, c, seconds_left);
-    if (launches.wrong() && launches.in_time()) return launches.all();
+    if (!launches.wrong() || !launches.in_time()) continue;
+    std::vector<std::string> clues = launches.all();
+    for (std::string& clue : clues) {
+      if (!whole)
+        clue += fmt::format("; seq 0 is here a sequence alone, of {} queries and {} keys",
+                            c.params.seqs.front().q, c.params.seqs.front().k);
+    }
+    return clues;
   }
   return {};
 }
