@@ -294,7 +294,11 @@ class Mistakes : MistakeTable {
          "ALiBi's slopes of sequence 0 are taken for all", [heads](P& x) { x.alibi_slopes.resize(heads); }},
         {alibi && p_.alibi_slopes.size() == heads && heads > 1, "alibi_slope_of_another_head",
          "query head h has the ALiBi slope of head h + 1",
-         [](P& x) { std::rotate(x.alibi_slopes.begin(), x.alibi_slopes.begin() + 1, x.alibi_slopes.end()); }},
+         [](P& x) {
+           // Empty where ALiBi is not applied, the first of two mistakes.
+           if (x.alibi_slopes.size() > 1)
+             std::rotate(x.alibi_slopes.begin(), x.alibi_slopes.begin() + 1, x.alibi_slopes.end());
+         }},
         {p_.sinks.size() > 1, "sink_of_another_head", "query head h has the sink of head h + 1",
          [](P& x) { std::rotate(x.sinks.begin(), x.sinks.begin() + 1, x.sinks.end()); }},
         {!p_.sinks.empty(), "sink_ignored", "the sinks are not applied", [](P& x) { x.sinks.clear(); }},

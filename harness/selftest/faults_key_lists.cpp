@@ -127,7 +127,9 @@ FaultClass key_list_faults() {
               for_each_entry(v, lists, [](int32_t& entry, bool counts) {
                 if (counts && entry < 0) entry = 0;
               });
-            })},
+            }),
+            {},
+            ": key "},
            {"list_of_kv_head_0",
             "all KV heads read the list of the first",
             {std::begin(kSeveralHeads), std::end(kSeveralHeads)},

@@ -147,7 +147,9 @@ FaultClass split_faults() {
             m.lse = static_cast<double>(out.lse_of(rows[n].token, rows[n].head));
             set_row(out, rows[n], m);
           }
-        })},
+        }),
+        {},
+        "parts of the keys are merged by wrong weights"},
        {"more_splits_than_planned",
         "the last split has no room in the workspace and is lost",
         {kDecode},
@@ -164,7 +166,9 @@ FaultClass split_faults() {
           RowAnswer m = merged(parts, std::vector<double>(parts.size(), 0.0));
           m.lse = merged(parts, logs).lse;
           return m;
-        })},
+        }),
+        {},
+        "count the same, whatever their LSEs are"},
        {"maximum_not_rescaled",
         "sums of earlier splits are not rescaled when a later one raises the maximum",
         {kDecode},

@@ -15,6 +15,7 @@
 #include "harness/judge/bitwise.h"
 #include "harness/judge/clues.h"
 #include "harness/launch/refused_launch.h"
+#include "harness/session/weight_launches.h"
 
 namespace attnbench {
 namespace {
@@ -102,17 +103,35 @@ class Experiments {
     if (!left->none()) tell_arithmetic(*left);
   }
 
-  /// From how many keys on a sequence is wrong, if launches of it alone with other lengths and values all agree. Says
-  /// nothing of a case whose cause is known.
+  /// Whether a clue has named the cause.
+  bool known() const {
+    return std::ranges::any_of(v_.clues, [](const std::string& clue) {
+      const bool guess = clue.find("perhaps") != clue.npos;
+      return (clue.starts_with("looks like:") && !guess) || clue.find("(checked by") != clue.npos;
+    });
+  }
+
+  /// What the weights of keys are, as launches on other V show it.
+  void tell_weights() {
+    if (!work_.experiments) return;
+    const double begin = seconds();  // what the second launch took
+    const auto left = [&] { return begin + kWeightSeconds - seconds(); };
+    const auto found = clues_of_weights(work_, device_, options_.table, launcher_, v_.worst.seq, begin, left);
+    if (found.empty()) return;
+    for (std::string& clue : v_.clues) {  // what was guessed of sums and places is known now
+      const bool of_sums = clue == v_.clues.front() || clue.starts_with("O is right but for a factor");
+      const std::size_t guess = of_sums ? clue.find(": perhaps") : clue.npos;
+      if (guess != clue.npos) clue.erase(guess, clue.find("; typical", guess) - guess);
+    }
+    v_.clues.insert(v_.clues.end(), found.begin(), found.end());
+  }
+
+  /// From how many keys on a sequence is wrong, if launches of it alone with other lengths and values all agree.
   void tell_length() {
     const bool other = p_.append || p_.blocks || p_.captured || p_.topk > 0 || p_.shared_tokens() > 0;
     if (!p_.does().forward() || p_.path != Path::kOneCall || other || !work_.experiments) return;
-    const auto known = [](const std::string& clue) {
-      const bool guess = clue.find("perhaps") != clue.npos;
-      return (clue.starts_with("looks like:") && !guess) || clue.find("(checked by") != clue.npos;
-    };
     const auto seq = static_cast<std::size_t>(v_.worst.seq);
-    if (std::ranges::any_of(v_.clues, known) || seq >= p_.seqs.size()) return;
+    if (seq >= p_.seqs.size()) return;
     const int longest = p_.seqs[seq].k;
     if (is_wrong(longest, 0) != true) return;
     int right = 0, wrong = longest, launches = 1;
@@ -334,7 +353,9 @@ void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launch
   } else {
     v.clues.front() += std::string("; ") + same;
   }
-  if (other.empty()) tell(&Experiments::tell_length);
+  if (!other.empty() || experiments.known()) return;
+  tell(&Experiments::tell_weights);
+  tell(&Experiments::tell_length);
 }
 
 }  // namespace attnbench

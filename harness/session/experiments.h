@@ -12,6 +12,8 @@ namespace attnbench {
 /// What the experiments on a case may take, in seconds. None begins that would take longer, if it is as long as the one
 /// before it.
 inline constexpr double kExperimentSeconds = 2;
+/// The same for the launches that measure weights of keys.
+inline constexpr double kWeightSeconds = 3;
 /// Failing cases of a run that get experiments (WorkItem::experiments).
 inline constexpr int kMostExperiments = 10;
 

@@ -31,6 +31,16 @@ const attnbench::Mistake& mistake(const std::vector<attnbench::Mistake>& of, std
   return *found;
 }
 
+TEST(Clues, PairsOfAlibiMistakesLeaveMemoryAlone) {
+  Case c = case_of(true);
+  c.params.alibi = Alibi::kPerHead;
+  reference::Problem halved = problem_of(c);
+  for (double& slope : halved.alibi_slopes) slope /= 2;
+  const auto found = clues(c, outputs_of(c, halved, CaseInputs(c, kNoneStored)));
+  ASSERT_FALSE(found.empty());
+  EXPECT_THAT(found, Each(Not(HasSubstr("looks like"))));
+}
+
 TEST(Clues, TwoMistakesAtOnceAreNamed) {
   const Case c = case_of(true);
   const CaseInputs inputs(c, kNoneStored);

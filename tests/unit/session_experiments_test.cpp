@@ -194,6 +194,15 @@ TEST(Experiments, ACrashOfAnOpWithoutATableDoesNotNameIt) {
   EXPECT_EQ(crash_advice(p, true), "");
 }
 
+TEST(Experiments, WeightsOfKeysAreMeasured) {
+  const auto found = clues({.term = [](int key, int) { return key % 8 == 3 ? -1.0f : 0.0f; }});
+  EXPECT_THAT(found, Contains(AllOf(StartsWith("few keys of a row have wrong weights"),
+                                    HasSubstr("those at 3 of each block of 8 keys"),
+                                    HasSubstr("launches whose V tell keys apart)"))));
+  EXPECT_THAT(clues({.stored = [](float o) { return 0.75f * o; }}),
+              Contains(HasSubstr("as if O is divided by another sum, while the LSE is right")));
+}
+
 /// A clue of the number of keys from which on a sequence is wrong.
 constexpr const char* kAlone = "a sequence alone is right";
 
