@@ -186,7 +186,10 @@ class Server {
     ReturnedOutputs returned{};
     if (r.context.returned != nullptr) r.context.returned = &returned;
     if (!before_ && r.alone && !g_gpu) before_.emplace(StateBefore::Scope::kTeam);
-    if (waits_) waits_->start();  // threads have waited to continue
+    if (waits_) {  // threads that were stopped take their time to wake up, which is no part of the launch's
+      if (r.context.num_threads > 1) hand_over(r.context.num_threads);
+      waits_->start();
+    }
     caught([&] {
       reply.us = us_of([&] {
         reply.status = guarded(

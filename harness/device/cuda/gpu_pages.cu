@@ -159,7 +159,7 @@ void* OwnedGpuPages::allocate(Access access, int64_t bytes, const SeenPart& seen
   if (visible > 0) shape.seen = pages(shift + seen.before + visible) - shape.before;
   shape.behind = std::max(pages(shift + std::max<int64_t>(bytes, 1)) - shape.before - shape.seen, int64_t{0});
   for (const ByteRange& hole : seen.holes) {
-    // The first page is there: a copy by a tensor map fails if the map's first address is not.
+    // The first page is there: a copy by a tensor map that brings zeros alone touches the map's first address.
     const int64_t begin = std::max(pages(shift + seen.before + hole.begin), shape.before + kPage);
     const int64_t end = shift + seen.before + hole.end;
     if (end - begin >= kLeastHole) shape.holes.push_back({begin, begin + (end - begin) / kFiller * kFiller});
