@@ -67,7 +67,7 @@ std::vector<std::string> choices(const CLI::App& app, const Program& program,
     for (const auto& [shell, script] : scripts()) out.push_back(shell);
   }
   std::ranges::sort(out);
-  out.erase(std::ranges::unique(out).begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
 
