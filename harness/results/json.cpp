@@ -128,9 +128,9 @@ static void describe(Fields& f, TimeResult& t) {
   if (f.writes() && !t.samples_us.empty()) {
     std::vector<double> sorted = t.samples_us;
     std::ranges::sort(sorted);
-    f.derived("min_us", sorted.front());
-    f.derived("p90_us", quantile(sorted, 0.9));
-    f.derived("p99_us", quantile(sorted, 0.99));
+    f.derived("min_us", finite_or_null(sorted.front()));
+    f.derived("p90_us", finite_or_null(quantile(sorted, 0.9)));
+    f.derived("p99_us", finite_or_null(quantile(sorted, 0.99)));
   }
   f("mean_us", t.real_time_us);
   f("cpu_time_us", t.cpu_time_us);
