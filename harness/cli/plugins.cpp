@@ -21,6 +21,7 @@
 #include "harness/launch/last_words.h"
 #include "harness/launch/python.h"
 #include "harness/launch/runner.h"
+#include "harness/results/text.h"
 #include "harness/session/worker_pipe.h"
 
 namespace attnbench::cli {
