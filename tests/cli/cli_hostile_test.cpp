@@ -191,7 +191,7 @@ TEST(CliHostile, LongErrorsKeepTheirBeginAndTheirEnd) {
     std::vector<std::string> args;
     const char* ends;
   } const mistakes[] = {
-      {{x}, "trace\n"},  // the last command
+      {{x}, "completion\n"},  // the last command
       {{"run", "--" + x}, "'attnbench run --help' lists what there is\n"},
       {{"run", x}, "error: File name too long; name another path\n"},
       {{"list", "./" + x + ".yaml"}, "error: File name too long; name another path\n"},
