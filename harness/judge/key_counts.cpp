@@ -75,9 +75,10 @@ std::string keys_of_other_queries(const CaseParams& p, std::span<const WeighedRo
       {"q_len - 1 - pos", [](const Place& at, int) { return at.q_len - 1 - at.pos; }},
       {"0", [](const Place&, int) { return 0; }},
   };
-  for (const auto& [formula, of] : known) {
-    if (std::ranges::all_of(wrong, [&](const Place& at) { return of(at, group) == at.query; }))
-      return fmt::format("{}; the query is {} in all rows (group: query heads of a KV head)", text, formula);
+  for (const auto& rule : known) {
+    if (std::ranges::all_of(wrong, [&](const Place& at) { return rule.second(at, group) == at.query; }))
+      return fmt::format("{}; the query is {} in all rows (group: query heads of a KV head)", text,
+                         rule.first);
   }
   return text;
 }

@@ -233,7 +233,8 @@ class Weights {
     for (const RowError& e : errors_)
       by_seq_head[e.row->id.seq * p_.num_heads_kv + e.row->id.head / (p_.num_heads_q / p_.num_heads_kv)]
           .push_back(&e);
-    for (const auto& [group, rows] : by_seq_head) {
+    for (const auto& group : by_seq_head) {
+      const auto& rows = group.second;
       for (int j = 0; j < rows.front()->row->keys(); ++j) {
         const auto error_at = [&](const RowError& e, int key) -> std::optional<double> {
           const auto at = std::ranges::find(e.keys, key);
@@ -334,7 +335,8 @@ class Weights {
         "other{}",
         found, lse_text(", while the LSE is right"));
     for (const int block : blocks()) {
-      if (std::string why = factors_of_blocks(block); !why.empty()) return text + ": " + why;
+      if (const std::string why = factors_of_blocks(block); !why.empty())
+        return text.append(": ").append(why);
     }
     return text +
            ": perhaps what is summed so far is rescaled by a wrong factor, or parts of the keys are merged by wrong weights";
