@@ -176,7 +176,7 @@ void Executor::run(const std::vector<WorkItem>& work, const RunEvents& events) {
     Record record =
         run_item(w, *device_, session_, lost, [&](const std::string& repro) { events.begin(w, repro); });
     set_in_hand("");
-    failed += record.status == Status::kFail;
+    failed += took_experiments(record);
     has_ceilings_ = has_ceilings_ || (record.time && session_.wants_ceilings());
     if (!events.end(std::move(record))) return;
   }

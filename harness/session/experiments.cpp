@@ -78,8 +78,10 @@ class Experiments {
     const NotFinite found = not_finite(p_, first_);
     if (found.none()) return;
     if (!work_.experiments) {
-      return say("no experiments looked for the cause of {}: {} failing cases of this run had them",
-                 found.text(), kMostExperiments);
+      return say(
+          "no experiments looked for the cause of {}: {} failing cases of this run had them; the line that reproduces "
+          "this case makes them",
+          found.text(), kMostExperiments);
     }
     workload_.reset_outputs(0);
     launcher_.launch();
@@ -329,6 +331,12 @@ std::string second_launch(const WorkItem& work, Workload& workload, Launcher& la
 }
 
 }  // namespace
+
+bool took_experiments(const Record& record) {
+  return record.status == Status::kFail && record.check &&
+         !std::ranges::all_of(record.check->failed_by,
+                              [](const std::string& by) { return by.starts_with(detector::kInvariant); });
+}
 
 void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
                       const SessionOptions& options, const Check& check, const HostOutputs& first,

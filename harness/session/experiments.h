@@ -17,6 +17,9 @@ inline constexpr double kWeightSeconds = 3;
 /// Failing cases of a run that get experiments (WorkItem::experiments).
 inline constexpr int kMostExperiments = 10;
 
+/// Whether they looked for the cause of this record: a launch was wrong, not only an invariant.
+bool took_experiments(const Record& record);
+
 /// How a clue begins that tells of a second launch with another result.
 inline constexpr const char* kSecondLaunch = "a second launch on the same inputs";
 /// The only clue of a case that was wrong after others, and is right in a process of its own.

@@ -199,7 +199,7 @@ void Supervisor::finish(Slot& slot, Record record) {
   slot.work.reset();
   slot.failed_starts = 0;
   slot.state = State::kIdle;
-  failed_ += record.status == Status::kFail;
+  failed_ += took_experiments(record);
   if (!events_->end(std::move(record))) stopped_ = true;
 }
 

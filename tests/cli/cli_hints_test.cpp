@@ -57,7 +57,7 @@ const Hint kHints[] = {
     {"run  quickstart  --model  llama-3.1-8b", "--case '{model: llama-3.1-8b, batch: 8q1s4k}'"},
     {"run  quickstart  --seeds  3", "did you mean '--seed'?"},
     {"run  quickstart  --csv", "--format json,csv,md,junit chooses reports"},
-    {"list  quickstart  --csv", "; attnbench run, compare, gate, report and selftest have --format"},
+    {"list  quickstart  --csv", "; attnbench run, compare, gate, report, show and selftest have --format"},
     {"report  x  --csv", "and --resume DIR --format csv,md,junit, writes those"},
     {"selftest  --md", "--format chooses the reports"},
     {"run  quickstart  --output-dir  x", "--out PATH does that"},

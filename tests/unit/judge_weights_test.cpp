@@ -216,7 +216,8 @@ TEST(Weights, FactorsOfBlocks) {
   EXPECT_THAT(clue(merged(std::numbers::ln2)),
               HasSubstr("parts of 32 keys are merged by exp2 of their natural LSEs"));
   EXPECT_THAT(clue([](const WeighedRow& r, int j) {
-                return right(r, j) + std::sin(double(j / 32 * (r.id.pos + 3)));
+                const int block = j / 32;
+                return right(r, j) + std::sin(double(block * (r.id.pos + 3)));
               }),
               HasSubstr("blocks have wrong factors among each other: perhaps"));
 }
