@@ -127,8 +127,8 @@ enum KernelFlag : uint32_t {
   kInfEmptyLse = 1u << 7,     ///< the LSE of a row without keys is +inf, where the contract says -inf
   kHostLengths = 1u << 5,     ///< it reads lengths when it is planned: a launch is not repeated with others
   // What the kernel serves, and what it need not meet. Other cases are skipped, and records name it (attention,
-  // attention_backward; the last two and kNoEmptyRows also merge_states). Each kServes has the flags kNoEmptyRows,
-  // kNoIdleSequences and kNoShortKv in it.
+  // attention_backward; the last two and kNoEmptyRows also merge_states). Each kServes implies kNoEmptyRows,
+  // kNoIdleSequences and kNoShortKv.
   kServesDecode = 1u << 8,      ///< each sequence has one query: row b of q, O and the LSE
   kServesPrefill = 1u << 9,     ///< each sequence has as many queries as keys
   kServesAppend = 1u << 10,     ///< each sequence has queries behind earlier keys, or no earlier keys
