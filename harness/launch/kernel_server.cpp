@@ -178,16 +178,18 @@ class Server {
       --g_answers;
       write_all(&reply, sizeof reply);
     };
-    g_answers = r.call == RunnerCall::kLaunch ? 3 : 1;
+    g_answers = r.call == RunnerCall::kLaunch ? 3 + (waits_ ? 1 : 0) : 1;
     if (g_gpu) r.context.stream = g_gpu->stream();
     if (r.call > RunnerCall::kTile) return caught([&] { g_gpu->answer(r, job_, launches_, reply); });
     if (r.call != RunnerCall::kLaunch) return caught([&] { ask(kernel, r, reply); });
-    // Two answers: what follows the launch is no part of its time.
+    // Several answers: what comes before and after the launch is no part of its time.
     ReturnedOutputs returned{};
     if (r.context.returned != nullptr) r.context.returned = &returned;
     if (!before_ && r.alone && !g_gpu) before_.emplace(StateBefore::Scope::kTeam);
-    if (waits_) {  // threads that were stopped take their time to wake up, which is no part of the launch's
-      if (r.context.num_threads > 1) hand_over(r.context.num_threads);
+    if (waits_) {
+      caught([&] {  // threads that were stopped take their time to wake up
+        if (r.context.num_threads > 1) hand_over(r.context.num_threads);
+      });
       waits_->start();
     }
     caught([&] {

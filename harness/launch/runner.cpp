@@ -372,6 +372,10 @@ Runner::Reply Runner::calls(std::span<const Request> requests) {
   for (const Request& r : requests) {
     last = &r;
     receive(&reply, sizeof reply);
+    if (r.call == RunnerCall::kLaunch && std::exchange(woken_, false)) {  // its threads are awake
+      begin = now_us();
+      receive(&reply, sizeof reply);
+    }
     if (r.call == RunnerCall::kLaunch) {
       const double ended = now_us();
       receive(&reply, sizeof reply);  // returned outputs are where they belong
@@ -459,6 +463,7 @@ void Runner::begin(int threads) {
   const Reply reply = call(wake);
   times_.cores_us = reply.cores_us;
   times_.handover_us = reply.handover_us;
+  woken_ = threads > 0;
 }
 
 void Runner::limit_memory(int64_t bytes) const {

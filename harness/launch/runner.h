@@ -103,6 +103,7 @@ class Runner final : public GpuHost {
   int socket_ = -1;
   bool runs_ = false, faulted_ = false;
   bool prints_ = false;  ///< in the last go
+  bool woken_ = false;   ///< for the next launch, which is timed
   std::string scratch_, confinement_;
   int scratch_lock_ = -1;  ///< for as long as this process lives
   std::vector<const Kernel*> kernels_;
