@@ -117,6 +117,19 @@ std::string device_for(const std::string& device, const std::vector<std::string>
   return device;
 }
 
+TimeClock clock_for(const std::string& device, bool quiet) {
+  constexpr double kSeconds = 0.2, kShare = 0.25;
+  if (chosen_devices(device, true).front() != "cpu") return TimeClock::kWall;
+  const double busy = cpu_busy_threads(kSeconds), cores = std::thread::hardware_concurrency();
+  if (busy < kShare * cores) return TimeClock::kWall;
+  if (!quiet)
+    std::cerr << fmt::format(
+        "note: other processes keep {:.1f} of this machine's {:g} threads at work, so times are CPU time of one thread "
+        "(--clock cpu); --clock wall takes wall time\n",
+        busy, cores);
+  return TimeClock::kCpu;
+}
+
 void say_if_busy(const DeviceInfo& device, const char* so) {
   constexpr double kSeconds = 0.2, kShare = 0.1, kPercentOfGpu = 20;
   if (device.kind == DeviceKind::kCuda) {

@@ -43,6 +43,10 @@ std::optional<DeviceKind> kind_of_kernels(const std::vector<std::string>& names,
 /// UsageError if all named kernels need a GPU and none works.
 std::string device_for(const std::string& device, const std::vector<std::string>& names, KernelTable table);
 
+/// The clock of one thread where the user leaves it open: CPU time beside other processes that keep a quarter of the cores
+/// busy, which it says on stderr, unless quiet. This process and its workers must be idle. Takes 0.2 s.
+TimeClock clock_for(const std::string& device, bool quiet);
+
 /// Says before timing that other processes use the device, and what follows: the times would not be worth
 /// waiting for. This process and its workers must be idle. Takes 0.2 s on a CPU.
 void say_if_busy(const DeviceInfo& device, const char* so);

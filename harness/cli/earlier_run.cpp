@@ -86,6 +86,17 @@ bool holds_any_of(const ResultSet& set, const std::vector<WorkItem>& work) {
   });
 }
 
+/// Of results.json in `dir`; nullopt where it has none, or `dir` is empty.
+std::optional<RunContext> earlier_context(const fs::path& dir) {
+  std::error_code ec;
+  if (dir.empty() || !fs::exists(dir / "results.json", ec)) return std::nullopt;
+  try {
+    return load_results((dir / "results.json").string()).context;
+  } catch (const ResultsError&) {  // said when its records are taken up
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::string folder_word(const std::string& name) {
@@ -245,15 +256,15 @@ std::string EarlierCeilings::text() const {
 }
 
 std::optional<EarlierCeilings> earlier_ceilings(const fs::path& dir) {
-  const fs::path results = dir / "results.json";
-  std::error_code ec;
-  if (dir.empty() || !fs::exists(results, ec)) return std::nullopt;
-  try {
-    const RunContext context = load_results(results.string()).context;
-    return EarlierCeilings{context.ceilings, context.host};
-  } catch (const ResultsError&) {  // said when its records are taken up
-    return std::nullopt;
-  }
+  const auto context = earlier_context(dir);
+  return context ? std::optional(EarlierCeilings{context->ceilings, context->host}) : std::nullopt;
+}
+
+std::optional<TimeClock> earlier_clock(const fs::path& dir) {
+  const auto context = earlier_context(dir);
+  if (!context) return std::nullopt;
+  const std::pair<std::string, std::string> cpu("clock", clock_name(TimeClock::kCpu));
+  return std::ranges::count(context->plan.options, cpu) > 0 ? TimeClock::kCpu : TimeClock::kWall;
 }
 
 }  // namespace attnbench::cli

@@ -74,6 +74,9 @@ struct EarlierCeilings {
   std::string text() const;
 };
 
+/// The clock of the run in `dir`; nullopt where there is none.
+std::optional<TimeClock> earlier_clock(const std::filesystem::path& dir);
+
 /// Those that results.json in `dir` holds; nullopt where it has none, or `dir` is empty.
 std::optional<EarlierCeilings> earlier_ceilings(const std::filesystem::path& dir);
 

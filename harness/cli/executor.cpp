@@ -115,6 +115,7 @@ void Executor::open_workers(const RunOptions& o, const Program& program,
   // A worker gets cases through a pipe. The checks of their file go on its command line.
   std::vector<std::string> more;
   if (!check_of_file.empty()) more.push_back(fmt::format("--check={}", fmt::join(check_of_file, ",")));
+  if (o.timing.clock_chosen) more.push_back("--clock=" + o.timing.clock);
   s.devices = chosen_devices(o.device, o.quiet);
   const bool judge = s.devices.front() == "cpu" || (!o.several_gpus && probe_devices().shared_cuda);
   s.worker_command = [&program, more, judge](const std::string& plugin) {

@@ -181,11 +181,8 @@ void check_paths(const GateOptions& o) {
 /// runs differ.
 void say_if_busy_for_later(const GateOptions& o, const Program& program) {
   if (o.quiet || o.no_time || !(o.calibrate || o.update_baseline)) return;
-  std::string device = "auto";
-  for (std::size_t i = 0; i + 1 < o.forwarded.size(); ++i) {
-    if (o.forwarded[i] == "--device") device = o.forwarded[i + 1];
-  }
-  if (chosen_devices(device_for(device, o.kernels, program.kernels), true).front() != "cpu") return;
+  const std::string device = device_for(forwarded(o, "--device", "auto"), o.kernels, program.kernels);
+  if (chosen_devices(device, true).front() != "cpu") return;
   say_if_busy(
       open_device("cpu")->info(),
       o.calibrate
@@ -261,8 +258,11 @@ class Gate {
       check_alike(base_.results, fresh_.results, o_.compare.allow_mismatch);
     }
     CompareOptions options;
-    const RoundLimits limits{rerun_rounds(policy_, base_.results), o_.max_time_s, first_s_,
-                             runs_of_round(policy_), run_is_broken(fresh_.exit_code)};
+    constexpr double kSlicesS = 75;
+    const std::optional<double> most_s =
+        o_.max_time_s || !o_.slices ? o_.max_time_s : std::max(kSlicesS, 3 * first_s_);
+    const RoundLimits limits{rerun_rounds(policy_, base_.results), most_s, first_s_, runs_of_round(policy_),
+                             run_is_broken(fresh_.exit_code)};
     const Decision decision = decide(
         limits, fresh_.results, [&] { return judge(options); }, [&](const Round& round) { run_again(round); },
         [&] { return runs_.seconds(); });
@@ -309,10 +309,30 @@ class Gate {
   }
 
  private:
+  bool shows_table(const Side& side) const { return !o_.quiet && &side == &fresh_side_ && fresh_.runs == 0; }
+
   void run_side(const Side& side, GateSide& into, const std::vector<std::string>& more,
                 const std::string& why) {
-    const bool table = !o_.quiet && &side == &fresh_side_ && into.runs == 0;
-    SideRun r = runs_.run(side, more, why, table ? GateRuns::Show::kAll : GateRuns::Show::kProgress);
+    take(side, into,
+         runs_.run(side, more, why, shows_table(side) ? GateRuns::Show::kAll : GateRuns::Show::kProgress));
+  }
+
+  /// A turn of each side, in slices.
+  void run_both(bool base_first, const std::vector<std::string>& more, const std::string& why) {
+    const Side *first = base_first ? &base_side_ : &fresh_side_,
+               *second = base_first ? &fresh_side_ : &base_side_;
+    const auto show = [&](const Side* side) {
+      return shows_table(*side)    ? GateRuns::Show::kAll
+             : side == &base_side_ ? GateRuns::Show::kErrors  // the other side shows progress
+                                   : GateRuns::Show::kProgress;
+    };
+    auto [a, b] = runs_.run_both({first, second}, more, why, {show(first), show(second)});
+    take(base_side_, base_, std::move(base_first ? a : b));
+    take(fresh_side_, fresh_, std::move(base_first ? b : a));
+  }
+
+  void take(const Side& side, GateSide& into, SideRun r) {
+    const bool table = shows_table(side);
     if (r.exit_code == 6 && r.results.results.empty()) {
       std::cerr << "gate: no case ran, so there is nothing to compare; exit code 6\n";
       throw GateStop{6};
@@ -332,14 +352,19 @@ class Gate {
       if (first) say_what_is_ahead(runs_.seconds() - began_s);
       return;
     }
-    run_side(base_side_, base_, more, why);
-    if (first) say_what_is_ahead(runs_.seconds() - began_s);
-    run_side(fresh_side_, fresh_, more, why);
+    if (o_.slices) {
+      run_both(true, more, why);
+    } else {
+      run_side(base_side_, base_, more, why);
+    }
+    if (first) say_what_is_ahead((runs_.seconds() - began_s) / (o_.slices ? 2 : 1));
+    if (!o_.slices) run_side(fresh_side_, fresh_, more, why);
     if (run_is_broken(fresh_.exit_code)) {
       if (!o_.quiet)
         std::cerr << "gate: the new side is wrong or crashed, which settles the exit code: no more turns\n";
       return;
     }
+    if (o_.slices) return run_both(false, more, why);
     run_side(fresh_side_, fresh_, more, why);
     run_side(base_side_, base_, more, why);
   }
@@ -441,6 +466,7 @@ int gate(GateOptions o, const Program& program) {
   check_paths(o);
   choose_kernels_of_plugins(o, program);
   say_if_busy_for_later(o, program);
+  choose_clock(o, program);
   const Cases cases = load_cases(o.cases);
   if (cases.exit_code() != 0)
     throw UsageError("a gate compares whole traces; mend or remove the files named above");

@@ -33,10 +33,19 @@ struct GateOptions {
   bool calibrate = false;
   bool no_time = false;
   bool quiet = false;
+  bool slices = false;  ///< both sides run at the same time, by CPU time
 };
 
 /// Whether the file of --baseline is there.
 bool has_baseline(const GateOptions& options);
+
+/// The value of an option that is passed on to `run`.
+std::string forwarded(const GateOptions& options, const std::string& option, const std::string& otherwise);
+
+/// Chooses the clock of all turns: that of an interrupted gate, that of the baseline, or what the machine allows. Where the
+/// user leaves it open and both sides run, one thread is enough: its CPU time tells more than the wall time of several
+/// that wait for each other.
+void choose_clock(GateOptions& options, const Program& program);
 
 /// A gate of plug-ins against a baseline judges their kernels and those of the baseline, not all built-in ones: sets
 /// `kernels`, unless --kernel has named some.

@@ -12,6 +12,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
+#include "harness/cli/earlier_run.h"
 #include "harness/cli/gate.h"
 #include "harness/cli/option.h"
 #include "harness/cli/peers.h"
@@ -25,6 +26,8 @@ namespace {
 
 /// A short kernel's time has a spread of 10 % and takes 0.1 ms to sample.
 constexpr const char* kMaxSamples = "1000";
+/// Many short turns tell more than few long ones: a machine is slower or quicker for seconds.
+constexpr const char* kSamplesOfSlices = "15";
 
 /// Options for what is compared and what is written.
 void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
@@ -55,10 +58,11 @@ void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   option(command, "--reruns", o->reruns, "N",
          "Most rounds that run undecided cases again (default 12; against a stored baseline of a CPU 4)")
       ->check(CLI::Range(0, 100));
-  option(command, "--max-time", o->max_time_s, "S",
-         "After S seconds of wall time, those before --resume included, no new round begins. The first round "
-         "and one that has begun are finished, and count. Cases that are undecided then are "
-         "inconclusive: exit code 4, or 0 with --allow-inconclusive (default: no limit)")
+  option(
+      command, "--max-time", o->max_time_s, "S",
+      "After S seconds of wall time, those before --resume included, no new round begins. The first round "
+      "and one that has begun are finished, and count. Cases that are undecided then are "
+      "inconclusive: exit code 4, or 0 with --allow-inconclusive (default: no limit; with CPU time in turns 75, or three first rounds if they take longer)")
       ->check(number_in(0.0, 1e6));
   option(command, "--rerun-whole", o->whole_s, "S",
          "If the first round took at most S seconds, later rounds repeat all cases, because the time of a "
@@ -68,14 +72,15 @@ void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
 
 /// Options that are passed to `run` unchanged.
 void add_forwarded(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
-  for (const auto& [name, type, help] :
-       std::vector<std::array<const char*, 3>>{{"--device", "DEVICE", "Passed on to run"},
-                                               {"--check", "MODE", "Passed on to run"},
-                                               {"--cache", "MODE", "Passed on to run"},
-                                               {"--min-time", "S", "Passed on to run"},
-                                               {"--max-samples", "N", "Passed on to run"},
-                                               {"--threads", "N", "Passed on to run"},
-                                               {"--timeout", "S", "Passed on to run"}}) {
+  for (const auto& [name, type, help] : std::vector<std::array<const char*, 3>>{
+           {"--device", "DEVICE", "Passed on to run"},
+           {"--check", "MODE", "Passed on to run"},
+           {"--cache", "MODE", "Passed on to run"},
+           {"--clock", "CLOCK", "wall, cpu or auto, as of run (default: that of the baseline; else auto)"},
+           {"--min-time", "S", "Passed on to run"},
+           {"--max-samples", "N", "Passed on to run"},
+           {"--threads", "N", "Passed on to run"},
+           {"--timeout", "S", "Passed on to run"}}) {
     command
         .add_option_function<std::string>(
             name,
@@ -101,6 +106,31 @@ std::vector<std::string> kernel_names(const LoadedPlugin& plugin) {
 }  // namespace
 
 bool has_baseline(const GateOptions& o) { return !o.baseline.empty() && std::filesystem::exists(o.baseline); }
+
+std::string forwarded(const GateOptions& o, const std::string& option, const std::string& otherwise) {
+  const auto found = std::ranges::find(o.forwarded, option);
+  return found == o.forwarded.end() ? otherwise : *std::next(found);
+}
+
+void choose_clock(GateOptions& o, const Program& program) {
+  const bool turns = o.baseline.empty();
+  const std::string given = forwarded(o, "--clock", "auto"), threads = forwarded(o, "--threads", "");
+  o.slices = turns && given == "cpu" && !o.no_time;
+  if (o.no_time || given != "auto") return;
+  std::optional<TimeClock> clock;
+  for (const char* first : {"1-base", "1-new"}) {
+    if (!clock && !o.resume.empty()) clock = earlier_clock(std::filesystem::path(o.resume) / first);
+  }
+  if (!clock && has_baseline(o) && !o.update_baseline) {
+    for (const Record& r : load_results(o.baseline).results) clock = r.time ? r.time->clock : clock;
+  }
+  if (!clock && (threads == "1" || (turns && threads.empty())))
+    clock = clock_for(device_for(forwarded(o, "--device", "auto"), o.kernels, program.kernels), o.quiet);
+  if (clock != TimeClock::kCpu) return;
+  o.slices = turns;
+  o.forwarded.insert(o.forwarded.end(), {"--clock", "cpu"});
+  if (turns && threads.empty()) o.forwarded.insert(o.forwarded.end(), {"--threads", "1"});
+}
 
 void choose_kernels_of_plugins(GateOptions& o, const Program& program) {
   const bool own = program.plugins.size() > program.peer_files.size();
@@ -158,7 +188,7 @@ std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<s
   add("--require", o.required);
   args.insert(args.end(), o.forwarded.begin(), o.forwarded.end());
   const bool limited = std::ranges::find(o.forwarded, "--max-samples") != o.forwarded.end();
-  if (!o.no_time && !limited) add("--max-samples", {kMaxSamples});
+  if (!o.no_time && !limited) add("--max-samples", {o.slices ? kSamplesOfSlices : kMaxSamples});
   if (o.no_time) args.push_back("--no-time");
   return args;
 }

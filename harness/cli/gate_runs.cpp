@@ -67,8 +67,17 @@ std::vector<std::string> GateRuns::arguments(const Side& side, const std::vector
 
 int GateRuns::start(const Side& side, const std::vector<std::string>& args, const std::string& why,
                     Show show) {
+  const ChildProgram child = child_of(side, args, show);
+  return shown(side, args, why, show, run_program(child.args, child.log, child.silent));
+}
+
+ChildProgram GateRuns::child_of(const Side& side, const std::vector<std::string>& args, Show show) const {
+  return {args, folder_of(side).string() + ".txt", show == Show::kErrors};
+}
+
+int GateRuns::shown(const Side& side, const std::vector<std::string>& args, const std::string& why, Show show,
+                    int code) {
   const std::filesystem::path log = folder_of(side).string() + ".txt";
-  const int code = run_program(args, log, show == Show::kErrors);
   const bool stopped = child_stopped() || code == kExitInterrupted;
   const bool broken = !stopped && (code == kExitFailure || code > 6);
   const bool silent_error = show == Show::kErrors && (broken || code == kExitUsage);
@@ -112,21 +121,66 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
   return run_numbered(side, more, why, show);
 }
 
+std::pair<SideRun, SideRun> GateRuns::run_both(const std::array<const Side*, 2>& sides,
+                                               const std::vector<std::string>& more, const std::string& why,
+                                               const std::array<Show, 2>& shows) {
+  if (child_stopped()) throw GateStop{kExitInterrupted};
+  std::array<std::optional<SideRun>, 2> ended;
+  const int before = count_;
+  for (std::size_t i : {0, 1}) {
+    number_ = ++count_;
+    ended[i] = ended_earlier(*sides[i], more, why, shows[i]);
+  }
+  if (ended[0] || ended[1]) {
+    count_ = before;
+    SideRun r = run(*sides[0], more, why, shows[0]);
+    return {std::move(r), run(*sides[1], more, why, shows[1])};
+  }
+  const double began_s = seconds();
+  std::array<ChildProgram, 2> children;
+  for (std::size_t i : {0, 1}) {
+    number_ = before + 1 + static_cast<int>(i);
+    children[i] = child_of(*sides[i], begin(*sides[i], more, why), shows[i]);
+  }
+  const std::array<int, 2> codes = run_in_slices(children);
+  const double each_s = (seconds() - began_s) / 2;
+  const auto end_of = [&](std::size_t i) {
+    number_ = before + 1 + static_cast<int>(i);
+    return end(*sides[i], shown(*sides[i], children[i].args, why, shows[i], codes[i]), each_s);
+  };
+  SideRun r = end_of(0);
+  return {std::move(r), end_of(1)};
+}
+
 SideRun GateRuns::run_numbered(const Side& side, const std::vector<std::string>& more, const std::string& why,
                                Show show) {
+  if (auto earlier = ended_earlier(side, more, why, show)) return std::move(*earlier);
+  const double began_s = seconds();
+  const std::vector<std::string> args = begin(side, more, why);
+  const int code = start(side, args, why, show);
+  return end(side, code, seconds() - began_s);
+}
+
+std::optional<SideRun> GateRuns::ended_earlier(const Side& side, const std::vector<std::string>& more,
+                                               const std::string& why, Show show) {
   const BegunRun* earlier = journal_.run(number_);
   if (earlier != nullptr && (earlier->side != side.name || earlier->more != more)) {
     refuse_other_run(dir_, {fmt::format("{}: {} '{}' there, {} '{}' here", turn_text(), earlier->side,
                                         fmt::join(earlier->more, " "), side.name, fmt::join(more, " "))});
   }
-  if (earlier != nullptr) earlier_s_ += earlier->seconds;
-  if (earlier != nullptr && earlier->exit_code) {
-    const bool check = more.empty() && checked_.insert(side.name).second;
-    if (check && start(side, arguments(side, more, /*resume=*/true), why, show) == kExitUsage) {
-      throw GateStop{kExitUsage};  // it said why
-    }
-    return {*earlier->exit_code, results_of(side, *earlier->exit_code)};
+  if (earlier == nullptr || !earlier->exit_code) return std::nullopt;
+  earlier_s_ += earlier->seconds;
+  const bool check = more.empty() && checked_.insert(side.name).second;
+  if (check && start(side, arguments(side, more, /*resume=*/true), why, show) == kExitUsage) {
+    throw GateStop{kExitUsage};  // it said why
   }
+  return SideRun{*earlier->exit_code, results_of(side, *earlier->exit_code)};
+}
+
+std::vector<std::string> GateRuns::begin(const Side& side, const std::vector<std::string>& more,
+                                         const std::string& why) {
+  const BegunRun* earlier = journal_.run(number_);
+  if (earlier != nullptr) earlier_s_ += earlier->seconds;
   if (!quiet_) std::cerr << fmt::format("gate: {}, {}: {}\n", turn_text(), side.name, why);
   const std::filesystem::path out = folder_of(side);
   std::error_code ignored;
@@ -136,17 +190,18 @@ SideRun GateRuns::run_numbered(const Side& side, const std::vector<std::string>&
     std::filesystem::remove(out / "journal.jsonl", ignored);
     journal_.begin(number_, side.name, more);
   }
-  const double began_s = seconds();
-  const bool goes_on = std::filesystem::exists(out / "journal.jsonl", ignored);
-  const int code = start(side, arguments(side, more, goes_on), why, show);
+  return arguments(side, more, std::filesystem::exists(out / "journal.jsonl", ignored));
+}
+
+SideRun GateRuns::end(const Side& side, int code, double took_s) {
   if (code != kExitUsage && code != kNotStarted && code != kExitInterrupted) {
     SideRun r{code, results_of(side, code)};
     // What is not complete goes on with --resume, whatever ended it.
     const bool complete = r.results.context.complete;
-    journal_.spent(number_, seconds() - began_s, complete ? std::optional(code) : std::nullopt);
+    journal_.spent(number_, took_s, complete ? std::optional(code) : std::nullopt);
     if (complete || !child_stopped()) return r;
   } else {
-    journal_.spent(number_, seconds() - began_s, std::nullopt);
+    journal_.spent(number_, took_s, std::nullopt);
     if (code != kExitInterrupted) throw GateStop{kExitUsage};  // it said why
   }
   throw GateStop{kExitInterrupted};

@@ -2,12 +2,16 @@
 // and a crash is one of its results.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "harness/cli/child_program.h"
 #include "harness/cli/gate_journal.h"
 #include "harness/results/load.h"
 
@@ -51,6 +55,10 @@ class GateRuns {
   /// Throws GateStop where the gate cannot go on: interrupted (130), a mistake in
   /// the arguments (2), no results.
   SideRun run(const Side& side, const std::vector<std::string>& more, const std::string& why, Show show);
+  /// As run, of both sides at the same time (run_in_slices).
+  std::pair<SideRun, SideRun> run_both(const std::array<const Side*, 2>& sides,
+                                       const std::vector<std::string>& more, const std::string& why,
+                                       const std::array<Show, 2>& shows);
   /// As run, before the first turn and no turn itself: in DIR/0-name, for its context only.
   SideRun probe(const Side& side, const std::vector<std::string>& more, const std::string& why);
 
@@ -75,7 +83,18 @@ class GateRuns {
                                      bool resume) const;
   SideRun run_numbered(const Side& side, const std::vector<std::string>& more, const std::string& why,
                        Show show);
+  /// The run in hand, if it ended before the gate was resumed.
+  std::optional<SideRun> ended_earlier(const Side& side, const std::vector<std::string>& more,
+                                       const std::string& why, Show show);
+  /// Notes that it begins. Returns the arguments of its program.
+  std::vector<std::string> begin(const Side& side, const std::vector<std::string>& more,
+                                 const std::string& why);
+  SideRun end(const Side& side, int code, double took_s);
+  ChildProgram child_of(const Side& side, const std::vector<std::string>& args, Show show) const;
   int start(const Side& side, const std::vector<std::string>& args, const std::string& why, Show show);
+  /// Shows what a run has printed. Returns its exit code.
+  int shown(const Side& side, const std::vector<std::string>& args, const std::string& why, Show show,
+            int code);
   ResultSet results_of(const Side& side, int exit_code) const;
 
   std::filesystem::path dir_;

@@ -100,9 +100,9 @@ constexpr const char* kIgnored = "of run; ignored";
 
 /// The options that a repro line may have, except --case, --seed and --set.
 constexpr const char* kReproOptions[] = {
-    "--device",      "--kernel",   "--plugin",  "--python",  "--check",    "--require",
-    "--repeats",     "--no-time",  "--cache",   "--graph",   "--trust",    "--seed-order",
-    "--no-ceilings", "--counters", "--threads", "--timeout", "--min-time", "--max-samples"};
+    "--device",   "--kernel",  "--plugin",  "--python",   "--check",      "--require",    "--repeats",
+    "--no-time",  "--cache",   "--clock",   "--graph",    "--trust",      "--seed-order", "--no-ceilings",
+    "--counters", "--threads", "--timeout", "--min-time", "--max-samples"};
 
 }  // namespace
 

@@ -72,6 +72,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   if (o.repeats != 2) s.plain_args.push_back(fmt::format("--repeats {}", o.repeats));
   if (o.no_time) s.plain_args.push_back("--no-time");
   if (o.timing.cache != "cold") s.plain_args.push_back("--cache " + o.timing.cache);
+  if (s.timing.clock == TimeClock::kCpu) s.plain_args.push_back("--clock cpu");
   if (o.timing.graph) s.plain_args.push_back("--graph");
   if (o.timing.trust) s.plain_args.push_back("--trust");
   if (o.timing.order_seed != 0) s.plain_args.push_back(fmt::format("--seed-order {}", o.timing.order_seed));
@@ -255,14 +256,6 @@ void check_session(const RunOptions& o, const SessionOptions& options, const Cas
   }
 }
 
-void check_timing_on(DeviceKind kind, const RunOptions& o, const SessionOptions& options) {
-  if (kind != DeviceKind::kCpu) return;
-  if (o.timing.graph) throw UsageError("--graph times CUDA graphs; the cpu device has none");
-  if (options.timing.cache == CacheMode::kColdData && options.time) {
-    throw UsageError("--cache cold_data leaves code in the caches of a GPU; on the cpu, take --cache cold");
-  }
-}
-
 /// Those items of `work` that failed in the last run. Says which run that was, and how much of it there is.
 std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const RunOptions& o,
                                        const Cases& cases, const std::vector<LoadedPlugin>& plugins) {
@@ -380,6 +373,7 @@ int run(const RunOptions& given, const Program& program) {
   RunOptions o = given;
   const auto [shard, shards] = parse_shard(o.shard);
   const Cases cases = load_cases(for_interpreter(o.cases, program));
+  choose_clock(o, program);
   const SessionOptions options = complete_options(o, program, cases);
   o.device = device_for(o.device, options.kernels, program.kernels);
   check_session(o, options, cases);

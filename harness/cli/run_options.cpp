@@ -4,12 +4,15 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
+#include "harness/cli/earlier_run.h"
 #include "harness/cli/executor.h"
 #include "harness/cli/help.h"
 #include "harness/cli/option.h"
 #include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/run_options.h"
+#include "harness/cli/usage_error.h"
+#include "harness/device/cpu_info.h"
 
 namespace attnbench::cli {
 
@@ -89,19 +92,40 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
   for (CLI::Option* other : {out, dump, resume, shard, last_failed, dry_run}) watch->excludes(other);
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->add_flag("-v,--verbose", o->verbose, "Before each case print the line that reproduces it");
-  group_options(
-      *command,
-      {{"Most used",
-        {"--case", "--set", "--filter", "--device", "--kernel", "--plugin", "--check", "--no-time", "--out",
-         "--format"}},
-       {"Cases and kernels", {"--seed", "--python", "--peers", "--require"}},
-       {"Verdict", {"--repeats", "--seed-order", "--trust", "--in-process", "--dump"}},
-       {"Timing",
-        {"--cache", "--graph", "--no-ceilings", "--min-time", "--max-samples", "--counters", "--threads"}},
-       {"Long and repeated runs",
-        {"--workers", "--timeout", "--watch", "--resume", "--shard", "--fail-fast", "--last-failed",
-         "--dry-run"}},
-       {"Output", {"--quiet", "--verbose"}}});
+  group_options(*command, {{"Most used",
+                            {"--case", "--set", "--filter", "--device", "--kernel", "--plugin", "--check",
+                             "--no-time", "--out", "--format"}},
+                           {"Cases and kernels", {"--seed", "--python", "--peers", "--require"}},
+                           {"Verdict", {"--repeats", "--seed-order", "--trust", "--in-process", "--dump"}},
+                           {"Timing",
+                            {"--cache", "--clock", "--graph", "--no-ceilings", "--min-time", "--max-samples",
+                             "--counters", "--threads"}},
+                           {"Long and repeated runs",
+                            {"--workers", "--timeout", "--watch", "--resume", "--shard", "--fail-fast",
+                             "--last-failed", "--dry-run"}},
+                           {"Output", {"--quiet", "--verbose"}}});
+}
+
+void choose_clock(RunOptions& o, const Program& program) {
+  if (o.timing.clock != "auto" || o.no_time || o.is_turn() || o.dry_run) return;
+  const bool one = (o.threads > 0 ? o.threads : cpu_threads()) == 1;
+  const auto earlier = earlier_clock(o.resume);
+  o.timing.clock = clock_name(earlier ? *earlier
+                              : one   ? clock_for(device_for(o.device, o.kernels, program.kernels), o.quiet)
+                                      : TimeClock::kWall);
+  o.timing.clock_chosen = true;
+}
+
+void check_timing_on(DeviceKind kind, const RunOptions& o, const SessionOptions& options) {
+  if (kind != DeviceKind::kCpu) {
+    if (options.timing.clock == TimeClock::kCpu)
+      throw UsageError("--clock cpu is for the cpu device; launches on a GPU are timed by its own clock");
+    return;
+  }
+  if (o.timing.graph) throw UsageError("--graph times CUDA graphs; the cpu device has none");
+  if (options.timing.cache == CacheMode::kColdData && options.time) {
+    throw UsageError("--cache cold_data leaves code in the caches of a GPU; on the cpu, take --cache cold");
+  }
 }
 
 }  // namespace attnbench::cli

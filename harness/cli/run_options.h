@@ -8,6 +8,7 @@
 
 #include "harness/cli/case_options.h"
 #include "harness/cli/timing_flags.h"
+#include "harness/session/session.h"
 
 namespace attnbench::cli {
 
@@ -56,6 +57,13 @@ struct Program;
 
 /// Adds them to the command. They live as long as it does.
 void add_run_options(CLI::App& command, const std::shared_ptr<RunOptions>& options, Program& program);
+
+/// Replaces --clock auto by the clock of the run that goes on, or by what the machine allows. A gate has chosen for its
+/// turns.
+void choose_clock(RunOptions& options, const Program& program);
+
+/// Throws UsageError where the device cannot be timed in this way.
+void check_timing_on(DeviceKind kind, const RunOptions& options, const SessionOptions& session);
 
 /// --watch: makes this command line without it, again after each change of a plug-in or a sweep file, what the program
 /// does. Each time prints what differs from the last one.

@@ -16,6 +16,14 @@ void TimingFlags::add(CLI::App& command) {
           "takes the next of several copies of the tensors, together three times the cache or more")
       ->check(
           CLI::IsMember(std::vector<std::string>(std::begin(kCacheModeNames), std::end(kCacheModeNames))));
+  command
+      .add_option(
+          "--clock", clock,
+          "What a time on a CPU is: wall, cpu (CPU time of the kernel's process, whatever else takes the "
+          "cores; time in which a kernel waits does not count), or auto (default: cpu for one thread "
+          "beside other processes that keep a core busy, else wall)")
+      ->take_last()  // a worker is told what was chosen
+      ->check(CLI::IsMember({"auto", "wall", "cpu"}));
   command.add_flag("--graph", graph, "Time replays of a CUDA graph of the launch (GPU only)");
   command.add_flag(
       "--trust", trust,
@@ -41,6 +49,7 @@ TimingOptions TimingFlags::options() const {
   TimingOptions t;
   t.cache = cache_mode_of(cache).value();  // the option has checked it
   t.graph = graph;
+  if (clock == "cpu") t.clock = TimeClock::kCpu;
   t.watch = !trust;
   t.order_seed = order_seed;
   t.ceilings = !no_ceilings;

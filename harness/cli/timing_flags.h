@@ -12,9 +12,10 @@ class App;
 
 namespace attnbench::cli {
 
-/// --cache, --graph, --trust, --seed-order, --no-ceilings, --min-time, --max-samples.
+/// --cache, --clock, --graph, --trust, --seed-order, --no-ceilings, --min-time, --max-samples.
 struct TimingFlags {
-  std::string cache = "cold";
+  std::string cache = "cold", clock = "auto";
+  bool clock_chosen = false;  ///< not by the user
   bool graph = false;
   bool trust = false;
   uint64_t order_seed = 0;

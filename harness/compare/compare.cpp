@@ -193,6 +193,11 @@ void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>&
   if (row.not_slower && open) row.note += "; not slower";
 }
 
+/// Whether both sides ran at the same time (gate by CPU time): the machine is the same for both.
+bool in_slices(const Record& base, const CompareOptions& options) {
+  return options.in_turns && base.time && base.time->clock == TimeClock::kCpu;
+}
+
 /// A ratio in one unit, widened by the noise between runs.
 struct Measured {
   Times base, fresh;
@@ -207,13 +212,24 @@ std::optional<Measured> measure(const Record& base, const Record& fresh, Unit un
   const std::optional<Times> b = times_of(base, unit), f = times_of(fresh, unit);
   if (!b || !f) return std::nullopt;
   Measured m{*b, *f};
+  const Band band = band_of(fresh.time->clock);
+  const uint64_t seed = name_seed(record_name(fresh));
   m.sampled = std::min(b->samples.size(), f->samples.size()) >= kLeastForBootstrap;
   if (m.sampled) {
-    m.test = bootstrap_ratio(b->samples, f->samples, effect, name_seed(record_name(fresh)));
+    m.test = bootstrap_ratio(b->samples, f->samples, effect, seed, band);
   } else if (b->has_interval && f->has_interval) {
     m.test = interval_ratio(b->range, f->range, effect);
   } else {
     return m;
+  }
+  if (in_slices(base, options)) {
+    const RunNoise noise = noise_of_blocks(samples_by_run(base), samples_by_run(fresh), band, seed);
+    if (noise.runs > 1) {
+      m.noise = noise;
+      *m.test = {m.test->ratio, m.test->ratio, m.test->ratio, 0};
+      widen_by_noise(*m.test, noise, runs.base, runs.fresh, effect);
+      return m;
+    }
   }
   // The wider of two noises: that of the sides' own runs, and that of a calibration.
   if (unit != Unit::kLeastTime) {
@@ -296,7 +312,8 @@ void look_beyond_disturbance(const Record& base, const Record& fresh, const Comp
 }
 
 void compare_times(Record base, Record fresh, const CompareOptions& options, CompareRow& row) {
-  std::optional<Pace> pace = options.as_sol ? std::nullopt : pace_between(base, fresh);
+  std::optional<Pace> pace =
+      options.as_sol || in_slices(base, options) ? std::nullopt : pace_between(base, fresh);
   LikeRuns like = LikeRuns::kUnknown;
   if (pace && !options.in_turns) {
     const std::pair had{base.time->runs, fresh.time->runs};
@@ -409,6 +426,8 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
   for (const auto& [id, effect] : options.min_effect_of_id) check_effect(effect);
   CompareResult out;
   out.as_sol = options.as_sol;
+  out.cpu_time = std::ranges::any_of(
+      fresh.results, [](const Record& r) { return r.time && r.time->clock == TimeClock::kCpu; });
   for (const auto& [b, f] : pair_results(base, fresh, options.match)) {
     CompareRow row;
     const Record& either = f != nullptr ? *f : *b;

@@ -116,6 +116,7 @@ struct CompareResult {
   int64_t refused = 0;              ///< rows whose kernels refuse the case on both sides, as it expects
   int64_t not_slower = 0;           ///< of the inconclusive rows
   bool as_sol = false;              ///< ratios are of time over least possible time
+  bool cpu_time = false;            ///< times are CPU times
   bool verdicts_only = false;       ///< right or wrong was compared, and nothing was to be timed
   bool interrupted = false;         ///< a gate's runs are not all there
   std::string stopped;  ///< why a gate ended before its last round with undecided cases; else empty

@@ -14,7 +14,8 @@ std::vector<RunTimes> runs_of(const Record& r) {
   if (r.samples_us().empty() || !r.time->of_runs.empty())
     return r.time ? r.time->of_runs : std::vector<RunTimes>{};
   const TimeResult& t = *r.time;
-  return {{midmean(t.samples_us), t.samples_us.size(), t.cores_us, t.memory_us, t.handover_us}};
+  return {{band_mean(t.samples_us, band_of(t.clock)), t.samples_us.size(), t.cores_us, t.memory_us,
+           t.handover_us}};
 }
 
 void set_median(TimeResult& t) {

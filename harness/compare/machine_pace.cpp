@@ -173,6 +173,18 @@ std::vector<double> paced_samples(const Record& result) {
   return out;
 }
 
+std::vector<std::vector<double>> samples_by_run(const Record& result) {
+  std::vector<std::vector<double>> out;
+  auto from = result.samples_us().begin();
+  for (const RunTimes& run : runs_of(result)) {
+    const auto left = result.samples_us().end() - from;
+    const auto to = from + std::min<std::ptrdiff_t>(left, static_cast<std::ptrdiff_t>(run.samples));
+    out.emplace_back(from, to);
+    from = to;
+  }
+  return out;
+}
+
 std::vector<double> run_times(const Record& result, bool paced) {
   std::vector<double> out;
   for (const RunTimes& r : runs_of(result)) out.push_back(paced ? r.us / r.cores_us : r.us);

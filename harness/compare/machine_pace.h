@@ -83,6 +83,8 @@ double least_change(const Record& base, const Record& fresh, bool in_turns, doub
 /// The samples as multiples of the cores' probe of their run. Requires pace_between to return a value.
 std::vector<double> paced_samples(const Record& result);
 
+std::vector<std::vector<double>> samples_by_run(const Record& result);
+
 /// The midmean of each run: in multiples of its cores' probe if `paced`, else in microseconds.
 std::vector<double> run_times(const Record& result, bool paced);
 

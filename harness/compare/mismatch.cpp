@@ -44,7 +44,9 @@ std::vector<std::string> context_mismatches(const ResultSet& base, const ResultS
   };
   const auto cache = [](const Record& r) { return std::string(cache_mode_name(r.time->cache)); };
   const auto graph = [](const Record& r) { return std::string(r.time->graph ? "yes" : "no"); };
+  const auto clock = [](const Record& r) { return std::string(clock_name(r.time->clock)); };
   compare("cache state (--cache)", modes(base, cache), modes(fresh, cache));
+  compare("clock (--clock)", modes(base, clock), modes(fresh, clock));
   compare("graph replay (--graph)", modes(base, graph), modes(fresh, graph));
   // A case's time depends on what ran before it, and verification runs before it. This is checked by case,
   // because a part of a sweep may have other modes than the whole.

@@ -15,7 +15,8 @@ std::map<std::string, RunNoise> noise_between(std::span<const ResultSet> runs) {
   for (const ResultSet& run : runs) {
     for (const Record& r : run.results) {
       if (r.status != Status::kPass || !r.median_us()) continue;
-      double us = r.samples_us().empty() ? r.time->median_us : midmean(r.samples_us());
+      double us =
+          r.samples_us().empty() ? r.time->median_us : band_mean(r.samples_us(), band_of(r.time->clock));
       if (r.time->cores_us > 0) us /= r.time->cores_us;  // in the unit in which they are compared
       if (us > 0) logs[record_name(r)].push_back(std::log(us));
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "kernels/contract/philox.h"
 
@@ -11,10 +12,10 @@ namespace {
 
 constexpr double kAlpha = 0.05;
 
-/// Mean of the middle half of n sorted values; value i occurs counts(i) times.
+/// Mean of a band of n sorted values; value i occurs counts(i) times.
 template <class Counts>
-double middle_half(std::span<const double> sorted, std::size_t n, Counts counts) {
-  const double begin = static_cast<double>(n) / 4, end = static_cast<double>(n) - begin;
+double mean_of(const Band& band, std::span<const double> sorted, std::size_t n, Counts counts) {
+  const double begin = static_cast<double>(n) * band.begin, end = static_cast<double>(n) * band.end;
   double seen = 0, sum = 0;
   for (std::size_t i = 0; i < sorted.size() && seen < end; ++i) {
     const double next = seen + static_cast<double>(counts(i));
@@ -25,22 +26,26 @@ double middle_half(std::span<const double> sorted, std::size_t n, Counts counts)
   return sum / (end - begin);
 }
 
-/// Midmeans of resamples of one side. It counts how often each of the sorted samples was drawn.
+/// Means of resamples of one side. It counts how often each of the sorted samples was drawn.
 class Resampler {
  public:
-  Resampler(std::span<const double> samples, uint32_t side, uint64_t seed)
-      : sorted_(samples.begin(), samples.end()), counts_(samples.size()), side_(side), seed_(seed) {
+  Resampler(std::span<const double> samples, uint32_t side, uint64_t seed, const Band& band)
+      : sorted_(samples.begin(), samples.end()),
+        counts_(samples.size()),
+        side_(side),
+        seed_(seed),
+        band_(band) {
     std::ranges::sort(sorted_);
   }
 
-  double midmean(uint32_t resample) {
+  double mean(uint32_t resample) {
     const std::size_t n = sorted_.size();
     std::ranges::fill(counts_, 0u);
     for (std::size_t i = 0; i < n; i += 4) {
       const Philox4 r = philox4x32(static_cast<uint32_t>(i / 4), resample, side_, 0, seed_);
       for (std::size_t k = 0; k < 4 && i + k < n; ++k) ++counts_[(uint64_t{r.x[k]} * n) >> 32];
     }
-    return middle_half(sorted_, n, [&](std::size_t i) { return counts_[i]; });
+    return mean_of(band_, sorted_, n, [&](std::size_t i) { return counts_[i]; });
   }
 
  private:
@@ -48,6 +53,7 @@ class Resampler {
   std::vector<uint32_t> counts_;
   uint32_t side_;
   uint64_t seed_;
+  Band band_;
 };
 
 /// The smallest two-sided p that a rank test of m against n samples can give: 2 / (m + n choose n).
@@ -70,18 +76,18 @@ double beyond(double ratio, double effect) {
 }  // namespace
 
 RatioTest bootstrap_ratio(std::span<const double> base, std::span<const double> fresh, double effect,
-                          uint64_t seed) {
+                          uint64_t seed, const Band& band) {
   const auto most = static_cast<int>(std::min<std::size_t>(std::max(base.size(), fresh.size()), 1 << 20));
   const int resamples = std::clamp(200 * kResamples / most, kResamples / 4, kResamples);
-  Resampler base_side(base, 0, seed), fresh_side(fresh, 1, seed);
+  Resampler base_side(base, 0, seed, band), fresh_side(fresh, 1, seed, band);
   RatioTest t;
-  t.ratio = midmean({fresh.begin(), fresh.end()}) / midmean({base.begin(), base.end()});
+  t.ratio = band_mean({fresh.begin(), fresh.end()}, band) / band_mean({base.begin(), base.end()}, band);
   std::vector<double> ratios(static_cast<std::size_t>(resamples));
   int short_of_edge = 0;
   double sum = 0, squares = 0;
   for (int i = 0; i < resamples; ++i) {
     const auto draw = static_cast<uint32_t>(i);
-    const double r = fresh_side.midmean(draw) / base_side.midmean(draw);
+    const double r = fresh_side.mean(draw) / base_side.mean(draw);
     ratios[static_cast<std::size_t>(i)] = r;
     short_of_edge += t.ratio >= 1 ? r <= 1 + effect : r >= 1 - effect;
     const double log_excess = std::log(r / t.ratio);
@@ -143,6 +149,28 @@ RunNoise noise_of_pairs(std::span<const double> base_us, std::span<const double>
   for (const double d : difference) squares += (d - mean) * (d - mean);
   // For one side: a difference has the noise of two runs.
   return {std::sqrt(squares / static_cast<double>(n - 1) / 2), static_cast<int>(n)};
+}
+
+RunNoise noise_of_blocks(std::span<const std::vector<double>> base,
+                         std::span<const std::vector<double>> fresh, const Band& band, uint64_t seed) {
+  const std::size_t n = base.size();
+  if (n < 2 || fresh.size() != n) return {};
+  double sum = 0, squares = 0;
+  for (uint32_t resample = 0; resample < kResamples; ++resample) {
+    std::vector<double> b, f;
+    for (std::size_t i = 0; i < n; ++i) {
+      const uint64_t draw = philox4x32(static_cast<uint32_t>(i), resample, 0, 0, seed).x[0];
+      const std::size_t pair = (draw * n) >> 32;
+      b.insert(b.end(), base[pair].begin(), base[pair].end());
+      f.insert(f.end(), fresh[pair].begin(), fresh[pair].end());
+    }
+    const double log_ratio = std::log(band_mean(std::move(f), band) / band_mean(std::move(b), band));
+    sum += log_ratio;
+    squares += log_ratio * log_ratio;
+  }
+  const double mean = sum / kResamples, runs = static_cast<double>(n);
+  const double error = std::sqrt(std::max(0.0, squares / kResamples - mean * mean) * runs / (runs - 1));
+  return {error * std::sqrt(runs / 2), static_cast<int>(n)};  // for one side, of one run
 }
 
 double student_p(double t, int freedom) {
@@ -208,9 +236,11 @@ uint64_t name_seed(std::string_view name) {
   return h;
 }
 
-double midmean(std::vector<double> values) {
+double band_mean(std::vector<double> values, const Band& band) {
   std::ranges::sort(values);
-  return middle_half(values, values.size(), [](std::size_t) { return 1; });
+  return mean_of(band, values, values.size(), [](std::size_t) { return 1; });
 }
+
+double midmean(std::vector<double> values) { return band_mean(std::move(values), band_of(TimeClock::kWall)); }
 
 }  // namespace attnbench

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/facts/device_info.h"
+
 namespace attnbench {
 
 inline constexpr double kNormal95 = 1.959964;  ///< half width of a 95 % interval, in standard deviations
@@ -17,8 +19,19 @@ inline constexpr double kNormal95 = 1.959964;  ///< half width of a 95 % interva
 /// side may be anything. Requires at least one value.
 double midmean(std::vector<double> values);
 
+/// The part of the sorted samples whose mean is compared, as shares of their number.
+struct Band {
+  double begin, end;
+};
+/// Of wall times, the middle half. Whatever else a machine does only lengthens CPU times, so of these the quickest
+/// fifth counts: equal runs beside other work differ by about 1 % in it, and by 3 to 10 % in the middle half.
+constexpr Band band_of(TimeClock clock) { return clock == TimeClock::kCpu ? Band{0, 0.2} : Band{0.25, 0.75}; }
+
+/// The mean of a band of the values, with fractional weights at both ends. Requires at least one value.
+double band_mean(std::vector<double> values, const Band& band);
+
 struct RatioTest {
-  double ratio = 1;  ///< midmean of the new samples / midmean of the base
+  double ratio = 1;  ///< mean of the band of the new samples / of the base
   double lo = 1;     ///< 95 % interval of the ratio
   double hi = 1;
   double p = 1;  ///< two-sided, for the hypothesis that the ratio is within 1 - effect .. 1 + effect
@@ -30,7 +43,7 @@ struct RatioTest {
 inline constexpr int kResamples = 2000;
 inline constexpr std::size_t kLeastForBootstrap = 5;
 
-/// Percentile bootstrap of the ratio of midmeans (B. Efron, R. Tibshirani, An Introduction to the Bootstrap,
+/// Percentile bootstrap of the ratio of means of a band (B. Efron, R. Tibshirani, An Introduction to the Bootstrap,
 /// section 13.3). Both sides are resampled separately, with numbers from Philox, so a seed always gives the
 /// same interval.
 ///
@@ -38,7 +51,7 @@ inline constexpr std::size_t kLeastForBootstrap = 5;
 /// show how small p is; then the normal tail of the bootstrap's log ratio is used. p is never below what a
 /// rank test of that many samples could reach. Requires positive samples, at least one on each side.
 RatioTest bootstrap_ratio(std::span<const double> base, std::span<const double> fresh, double effect,
-                          uint64_t seed);
+                          uint64_t seed, const Band& band = band_of(TimeClock::kWall));
 
 /// A median with its interval, for sides with too few samples to resample, or none.
 struct MedianRange {
@@ -64,6 +77,11 @@ RunNoise noise_of_runs(std::span<const double> base_us, std::span<const double> 
 /// differences, which a machine that drifts affects less. Returns no noise for fewer than two pairs or an
 /// incomplete one.
 RunNoise noise_of_pairs(std::span<const double> base_us, std::span<const double> fresh_us);
+
+/// The same of the mean of a band over the samples of all runs, from a bootstrap of whole pairs: a run that was slow as a
+/// whole adds little to the quickest samples, so it widens this less.
+RunNoise noise_of_blocks(std::span<const std::vector<double>> base,
+                         std::span<const std::vector<double>> fresh, const Band& band, uint64_t seed);
 
 /// Two-sided p of Student's t with `freedom` >= 1 degrees of freedom (the finite series of M. Abramowitz, I.
 /// Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4).

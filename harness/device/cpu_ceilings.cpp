@@ -4,8 +4,8 @@
 
 #include <Eigen/Core>
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <vector>
 
@@ -14,24 +14,16 @@
 namespace attnbench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// The shortest time of several runs of `work`, in seconds: at least `min_runs` runs, then more until
-/// `budget_s` is spent. A ceiling is what the machine can do, so the least disturbed run counts.
+/// The shortest time of several runs of `work`, in seconds: three, then more until a budget is spent. A ceiling is what the machine can do, so the least disturbed run counts.
 template <class Work>
-double best_seconds(int min_runs, double budget_s, Work work) {
-  double best = 1e30;
-  const auto start = Clock::now();
-  for (int i = 0; i < min_runs || (i < 100 && seconds_since(start) < budget_s); ++i) {
-    const auto t = Clock::now();
-    work();
-    best = std::min(best, seconds_since(t));
-  }
-  return best;
+double best_seconds(TimeClock clock, Work work) {
+  constexpr int kLeastRuns = 3, kMostRuns = 100;
+  constexpr double kBudgetUs = 2e5;
+  double best = 1e36;
+  const double start = us_by(TimeClock::kWall);
+  for (int i = 0; i < kLeastRuns || (i < kMostRuns && us_by(TimeClock::kWall) - start < kBudgetUs); ++i)
+    best = std::min(best, us_of(clock, work));
+  return 1e-6 * best;
 }
 
 /// Part `t` of `threads` of 0..n. Cuts are at multiples of 512 words, so no two threads share a page.
@@ -43,7 +35,7 @@ Part part_of(int64_t n, int t, int threads) {
   return {std::min(n, pages * t / threads * 512), std::min(n, pages * (t + 1) / threads * 512)};
 }
 
-double matmul_tflops(int threads, int n, double budget_s) {
+double matmul_tflops(int threads, int n, TimeClock clock) {
   // One product per thread on its own blocks. At 512^3 the packing costs little, and 3 MiB stay near the
   // core.
   const int repeats = 2 * 512 / n;
@@ -64,7 +56,7 @@ double matmul_tflops(int threads, int n, double budget_s) {
       value_row({}, Tensor::kK, seed, col, 0, static_cast<uint32_t>(n), b[t].col(col).data());
     }
   }
-  const double s = best_seconds(3, budget_s, [&] {
+  const double s = best_seconds(clock, [&] {
 #pragma omp parallel num_threads(threads)
     {
       omp_set_num_threads(1);  // for this thread only: Eigen must not start a team inside this one
@@ -78,6 +70,12 @@ double matmul_tflops(int threads, int n, double budget_s) {
 volatile uint64_t g_sink;  // keeps the reads from being optimised away
 
 }  // namespace
+
+double us_by(TimeClock clock) {
+  timespec t{};
+  clock_gettime(clock == TimeClock::kCpu ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return 1e6 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_nsec);
+}
 
 uint64_t read_all(const uint64_t* data, int64_t words, int threads) {
   uint64_t sum = 0;
@@ -123,7 +121,7 @@ CpuRateSizes cpu_rate_sizes(int threads, int64_t cache_bytes, int64_t free_bytes
   return {bytes < 2 * cache_bytes ? 0 : bytes, product};
 }
 
-CpuRates measure_cpu_rates(int threads, const CpuRateSizes& sizes) {
+CpuRates measure_cpu_rates(int threads, const CpuRateSizes& sizes, TimeClock clock) {
   CpuRates rates{};
   if (const int64_t bytes = sizes.buffer_bytes; bytes > 0) {
     const int64_t words = bytes / 8;
@@ -135,10 +133,10 @@ CpuRates measure_cpu_rates(int threads, const CpuRateSizes& sizes) {
       for (int64_t i = part.begin; i < part.end; ++i) buffer[i] = static_cast<uint64_t>(i);
     }
     rates.read_gbs = static_cast<double>(bytes) * 1e-9 /
-                     best_seconds(3, 0.2, [&] { g_sink = read_all(buffer.get(), words, threads); });
+                     best_seconds(clock, [&] { g_sink = read_all(buffer.get(), words, threads); });
 
     const int64_t half = words / 2;
-    rates.copy_gbs = static_cast<double>(bytes) * 1e-9 / best_seconds(3, 0.2, [&] {
+    rates.copy_gbs = static_cast<double>(bytes) * 1e-9 / best_seconds(clock, [&] {
 #pragma omp parallel num_threads(threads)
                        {
                          const Part part = part_of(half, omp_get_thread_num(), omp_get_num_threads());
@@ -147,7 +145,7 @@ CpuRates measure_cpu_rates(int threads, const CpuRateSizes& sizes) {
                        }
                      });
   }
-  rates.fp32_tflops = matmul_tflops(threads, sizes.product, 0.2);
+  rates.fp32_tflops = matmul_tflops(threads, sizes.product, clock);
   return rates;
 }
 

@@ -5,7 +5,19 @@
 #include <limits>
 #include <optional>
 
+#include "harness/facts/device_info.h"
+
 namespace attnbench {
+
+/// The time of a clock. Only differences mean something.
+double us_by(TimeClock clock);
+/// What `work` takes.
+template <class Work>
+double us_of(TimeClock clock, const Work& work) {
+  const double begin = us_by(clock);
+  work();
+  return us_by(clock) - begin;
+}
 
 inline constexpr int64_t kMiB = int64_t{1} << 20;
 
@@ -37,6 +49,6 @@ struct CpuRates {
 };
 
 /// Takes about a second. Throws std::bad_alloc if the buffers cannot be allocated.
-CpuRates measure_cpu_rates(int threads, const CpuRateSizes& sizes);
+CpuRates measure_cpu_rates(int threads, const CpuRateSizes& sizes, TimeClock clock);
 
 }  // namespace attnbench

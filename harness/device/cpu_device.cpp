@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -23,13 +22,6 @@ namespace {
 /// The share of a time that a thread may wait for a core. An idle machine takes a core from a busy thread some
 /// ten times a second, for less than 1 % of the time; one other busy process takes a quarter of it and more.
 constexpr double kMostWait = 0.02;
-
-template <class Work>
-double us_of(const Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-}
 
 class CpuDevice final : public Device {
  public:
@@ -51,6 +43,7 @@ class CpuDevice final : public Device {
     return context;
   }
   KernelHost* kernel_host() override { return host_; }
+  void time_by(TimeClock clock) override { clock_ = clock; }
   int64_t free_memory() const override {
     const KernelMemory* memory = kernel_memory();
     return memory_limit().free + (memory != nullptr ? memory->inputs.kept() + memory->outputs.kept() : 0);
@@ -142,7 +135,7 @@ class CpuDevice final : public Device {
             change_late_signs_host({part, s.table_row, s.first, s.count});
           });
       }
-      if (cache == CacheMode::kCold) sample.memory_us = us_of([&] { flush_cache(); });
+      if (cache == CacheMode::kCold) sample.memory_us = us_of(clock_, [&] { flush_cache(); });
     };
     host_ != nullptr ? time_hosted(launch, prepare, sample) : time_here(launch, prepare, sample);
     if (watch != nullptr && watch->take_outputs) watch->take_outputs();
@@ -234,18 +227,18 @@ class CpuDevice final : public Device {
 
   template <class Prepare>
   void time_here(const std::function<void()>& launch, const Prepare& prepare, Sample& sample) {
-    sample.cores_us = us_of([&] { turn_cores(info_.threads); });
-    if (info_.threads > 1) sample.handover_us = us_of([&] { hand_over(info_.threads); });
+    sample.cores_us = us_of(clock_, [&] { turn_cores(info_.threads); });
+    if (info_.threads > 1) sample.handover_us = us_of(clock_, [&] { hand_over(info_.threads); });
     prepare();
     CoreWaits waits;
     waits.start();
-    sample.us = us_of(launch);
+    sample.us = us_of(clock_, launch);
     note_wait(waits.longest(), sample);
   }
 
   template <class Prepare>
   void time_hosted(const std::function<void()>& launch, const Prepare& prepare, Sample& sample) {
-    host_->begin(info_.threads);
+    host_->begin(info_.threads, clock_);
     prepare();
     launch();
     const HostedTimes t = host_->end();
@@ -256,8 +249,8 @@ class CpuDevice final : public Device {
     note_wait(t.waited_s, sample);
   }
 
-  static void note_wait(const std::optional<double>& seconds, Sample& sample) {
-    sample.disturbed = seconds && 1e6 * *seconds > kMostWait * sample.us;
+  void note_wait(const std::optional<double>& seconds, Sample& sample) const {
+    sample.disturbed = clock_ == TimeClock::kWall && seconds && 1e6 * *seconds > kMostWait * sample.us;
   }
 
   static void copy(void* dst, const void* src, int64_t bytes) {
@@ -279,21 +272,21 @@ class CpuDevice final : public Device {
   void measure() {
     std::vector<double> floor(21);
     const std::function<void()> nothing = [] {};
-    for (double& us : floor) us = us_of(nothing);
+    for (double& us : floor) us = us_of(clock_, nothing);
     std::nth_element(floor.begin(), floor.begin() + 10, floor.end());
     ceilings_.floor_us = floor[10];
     try {
       const CoreWaits waits;
-      const auto start = std::chrono::steady_clock::now();
+      const double start = us_by(TimeClock::kWall);
       const int64_t free = free_memory();
       const CpuRateSizes sizes = cpu_rate_sizes(info_.threads, info_.cache_bytes, free);
-      const CpuRates rates = measure_cpu_rates(info_.threads, sizes);
+      const CpuRates rates = measure_cpu_rates(info_.threads, sizes, clock_);
       ceilings_.read_gbs = rates.read_gbs;
       ceilings_.copy_gbs = rates.copy_gbs;
       fp32_tflops_ = rates.fp32_tflops;
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const double seconds = 1e-6 * (us_by(TimeClock::kWall) - start);
       const double share = waits.longest().value_or(0) / seconds;
-      ceilings_.disturbed = share > kMostWait;
+      ceilings_.disturbed = clock_ == TimeClock::kWall && share > kMostWait;
       const std::string memory =
           sizes.buffer_bytes > 0
               ? fmt::format("over {} MiB, best of several", sizes.buffer_bytes / kMiB)
@@ -315,6 +308,7 @@ class CpuDevice final : public Device {
   }
 
   DeviceInfo info_;
+  TimeClock clock_ = TimeClock::kWall;
   std::vector<uint64_t> flush_;
   volatile uint64_t flush_sink_ = 0;
   Ceilings ceilings_;

@@ -84,6 +84,7 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
   virtual LaunchContext launch_context() const = 0;      ///< without workspace
   virtual KernelHost* kernel_host() { return nullptr; }  ///< null: kernels run in this process
+  virtual void time_by(TimeClock) {}  ///< CPU: what launches and ceilings are timed by from now on
   /// Only with a kernel_host: runs all launches that `launches` asks for, without a stop between them.
   virtual Go time_go(const std::function<void()>& launches) { return kernel_host()->time_go(launches); }
   virtual int64_t free_memory() const = 0;  ///< bytes that an allocation may get

@@ -35,8 +35,8 @@ class KernelHost {
   virtual KernelMemory& memory() = 0;
   /// Time of the last call into a kernel, in us.
   virtual double last_us() const = 0;
-  /// Before a timed launch: wakes `threads` threads of the process, and stops it again.
-  virtual void begin(int threads) = 0;
+  /// Before a launch that `clock` times: wakes `threads` threads of the process, and stops it again.
+  virtual void begin(int threads, TimeClock clock) = 0;
   /// After it. The process is stopped.
   virtual HostedTimes end() = 0;
   /// Runs all launches that `launches` asks for without a stop between them.

@@ -51,6 +51,14 @@ constexpr std::optional<CacheMode> cache_mode_of(std::string_view name) {
   return std::nullopt;
 }
 
+/// What the time of a launch is on a CPU.
+enum class TimeClock {
+  kWall,
+  kCpu,  ///< of all threads of the kernel's process, whatever else takes the cores
+};
+inline constexpr const char* kClockNames[] = {"wall", "cpu"};
+constexpr const char* clock_name(TimeClock c) { return kClockNames[static_cast<int>(c)]; }
+
 /// Most ranks of a case.
 inline constexpr int32_t kMostRanks = 16;
 

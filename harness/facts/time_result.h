@@ -44,7 +44,7 @@ inline constexpr std::pair<const char*, double RankTimes::*> kRankFields[] = {
 
 /// One run's part of a time that several runs were pooled in.
 struct RunTimes {
-  double us = 0;            ///< midmean of the run's samples
+  double us = 0;            ///< midmean of the run's samples; of CPU times, mean of the quickest fifth
   std::size_t samples = 0;  ///< samples of this run; samples_us holds them in the order of runs. 0: unknown
   /// CPU: medians of the probes beside the samples; 0 if there are none.
   double cores_us = 0, memory_us = 0, handover_us = 0;
@@ -60,6 +60,7 @@ struct TimeResult {
   double cpu_time_us = 0;          ///< host time per iteration, as Google Benchmark reports it
   CacheMode cache = CacheMode::kCold;
   bool graph = false;
+  TimeClock clock = TimeClock::kWall;
   int disturbed = 0;  ///< CPU samples during which others took a core (device.h)
   double other_us =
       0;  ///< where the machine is too busy to accuse a kernel: what a launch takes by another clock

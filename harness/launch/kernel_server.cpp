@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -39,13 +38,6 @@ std::optional<GpuJobs> g_gpu;
 constexpr int kHigh = 200;
 constexpr char kNotThere[] =
     "; a kernel can only read its inputs, and the memory beside a tensor is not there";
-
-template <class Work>
-double us_of(const Work& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-}
 
 bool read_all_of(void* data, std::size_t bytes) {
   char* at = static_cast<char*>(data);
@@ -158,6 +150,7 @@ class Server {
   void answer(Runner::Request& r) {
     Runner::Reply reply;
     if (r.call == RunnerCall::kWake) {
+      clock_ = r.clock;
       wake(r.context.num_threads, reply);
       return write_all(&reply, sizeof reply);
     }
@@ -178,7 +171,7 @@ class Server {
       --g_answers;
       write_all(&reply, sizeof reply);
     };
-    g_answers = r.call == RunnerCall::kLaunch ? 3 + (waits_ ? 1 : 0) : 1;
+    g_answers = r.call == RunnerCall::kLaunch ? 3 + (waits_ && r.context.num_threads > 1 ? 1 : 0) : 1;
     if (g_gpu) r.context.stream = g_gpu->stream();
     if (r.call > RunnerCall::kTile) return caught([&] { g_gpu->answer(r, job_, launches_, reply); });
     if (r.call != RunnerCall::kLaunch) return caught([&] { ask(kernel, r, reply); });
@@ -186,14 +179,11 @@ class Server {
     ReturnedOutputs returned{};
     if (r.context.returned != nullptr) r.context.returned = &returned;
     if (!before_ && r.alone && !g_gpu) before_.emplace(StateBefore::Scope::kTeam);
-    if (waits_) {
-      caught([&] {  // threads that were stopped take their time to wake up
-        if (r.context.num_threads > 1) hand_over(r.context.num_threads);
-      });
-      waits_->start();
-    }
+    // Threads that were stopped take their time to wake up.
+    if (waits_ && r.context.num_threads > 1) caught([&] { hand_over(r.context.num_threads); });
+    if (waits_) waits_->start();
     caught([&] {
-      reply.us = us_of([&] {
+      reply.us = us_of(clock_, [&] {
         reply.status = guarded(
             kernel, "launch", [&] { return kernel.launch(&r.params, &r.context, &reply.message); },
             StateBefore::Scope::kFloat);
@@ -227,8 +217,8 @@ class Server {
     if (threads < 1) return;
     before_.emplace(StateBefore::Scope::kTeam);
     waits_.emplace();
-    reply.cores_us = us_of([&] { turn_cores(threads); });
-    if (threads > 1) reply.handover_us = us_of([&] { hand_over(threads); });
+    reply.cores_us = us_of(clock_, [&] { turn_cores(threads); });
+    if (threads > 1) reply.handover_us = us_of(clock_, [&] { hand_over(threads); });
   }
 
   static void ask(const Kernel& kernel, const Runner::Request& r, Runner::Reply& reply) {
@@ -249,7 +239,7 @@ class Server {
         break;
       case RunnerCall::kPlan:
         if (!kernel.plan) break;
-        reply.us = us_of([&] {
+        reply.us = us_of(TimeClock::kWall, [&] {
           reply.status = guarded(
               kernel, "plan", [&] { return kernel.plan(p, c, m); },
               g_gpu ? StateBefore::Scope::kThread : StateBefore::Scope::kTeam);
@@ -264,8 +254,9 @@ class Server {
   }
 
   std::vector<const Kernel*> kernels_;
-  std::optional<StateBefore> before_;  ///< the next launch
-  std::optional<CoreWaits> waits_;     ///< in the next launch, which is timed
+  std::optional<StateBefore> before_;   ///< the next launch
+  std::optional<CoreWaits> waits_;      ///< in the next launch, which is timed
+  TimeClock clock_ = TimeClock::kWall;  ///< of timed launches
   GpuJob job_;
   std::vector<Runner::Request> launches_;  ///< of the job
 };

@@ -308,6 +308,9 @@ void Runner::end_as_it_did(int status) const {
   _exit(WEXITSTATUS(status));
 }
 
+/// The time of the chosen clock, which the kernel cannot change.
+double Runner::outer_us() const { return clock_ == TimeClock::kCpu ? cpu_us_of(pid_) : now_us(); }
+
 void Runner::resume() {
   kill(-pid_, SIGCONT);
   runs_ = true;
@@ -364,7 +367,7 @@ Runner::Reply Runner::call(const Request& request) {
 
 Runner::Reply Runner::calls(std::span<const Request> requests) {
   if (faulted_) throw KernelError("the kernel's process waits for its end after a fault");
-  double begin = now_us();
+  double begin = outer_us();
   if (!runs_) resume();
   for (const Request& r : requests) send_request(r);
   Reply reply;
@@ -373,16 +376,16 @@ Runner::Reply Runner::calls(std::span<const Request> requests) {
     last = &r;
     receive(&reply, sizeof reply);
     if (r.call == RunnerCall::kLaunch && std::exchange(woken_, false)) {  // its threads are awake
-      begin = now_us();
+      begin = outer_us();
       receive(&reply, sizeof reply);
     }
     if (r.call == RunnerCall::kLaunch) {
-      const double ended = now_us();
+      const double ended = outer_us();
       receive(&reply, sizeof reply);  // returned outputs are where they belong
-      const double copied = now_us() - ended - kCopyUs - 1e-3 * kCopyNs * static_cast<double>(out_bytes(r));
+      const double copied = outer_us() - ended - kCopyUs - 1e-3 * kCopyNs * static_cast<double>(out_bytes(r));
       times_.outer_us += ended - begin + std::max(0.0, copied);
       receive(&reply, sizeof reply);
-      begin = now_us();
+      begin = outer_us();
       times_.us += reply.us;
       if (reply.waited_s >= 0) times_.waited_s = std::max(times_.waited_s.value_or(0), reply.waited_s);
     }
@@ -456,14 +459,16 @@ bool Runner::disturbed(int threads) const {
   return cpu_busy_threads(kLookS) + std::min(threads, cores) > cores + kFreeCores;
 }
 
-void Runner::begin(int threads) {
+void Runner::begin(int threads, TimeClock clock) {
   times_ = {};
+  clock_ = clock;
   Request wake = request_of(RunnerCall::kWake, 0, nullptr);
+  wake.clock = clock;
   wake.context.num_threads = threads;
   const Reply reply = call(wake);
   times_.cores_us = reply.cores_us;
   times_.handover_us = reply.handover_us;
-  woken_ = threads > 0;
+  woken_ = threads > 1;
 }
 
 void Runner::limit_memory(int64_t bytes) const {

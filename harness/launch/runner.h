@@ -65,7 +65,7 @@ class Runner final : public GpuHost {
 
   KernelMemory& memory() override { return memory_; }
   double last_us() const override { return last_us_; }
-  void begin(int threads) override;
+  void begin(int threads, TimeClock clock) override;
   HostedTimes end() override { return times_; }
   Go time_go(const Launches& launches) override;
   bool disturbed(int threads) const override;
@@ -90,6 +90,7 @@ class Runner final : public GpuHost {
                const std::function<void()>& when_sent = {});
   /// Stops the process. Throws what the reply says.
   Reply answered(Reply reply, const Request& request);
+  double outer_us() const;
   void resume();
   void stop();
   void send_request(Request request);
@@ -103,7 +104,8 @@ class Runner final : public GpuHost {
   int socket_ = -1;
   bool runs_ = false, faulted_ = false;
   bool prints_ = false;  ///< in the last go
-  bool woken_ = false;   ///< for the next launch, which is timed
+  bool woken_ = false;   ///< several threads, for the next launch, which is timed
+  TimeClock clock_ = TimeClock::kWall;
   std::string scratch_, confinement_;
   int scratch_lock_ = -1;  ///< for as long as this process lives
   std::vector<const Kernel*> kernels_;

@@ -63,6 +63,7 @@ struct Runner::Request {
   LaunchContext context{};  ///< `returned` says whether outputs may be returned
   bool alone = true;        ///< kLaunch: no other one follows at once, so the process's state is looked at
   int32_t graph = 0;        ///< kReplay
+  TimeClock clock = TimeClock::kWall;  ///< kWake
   int32_t input_changes = 0,
           output_changes = 0;  ///< SharedMemory::Change that follow: what can be touched from now on
   int32_t gpu_changes = 0;     ///< GpuPages that follow, each with its file

@@ -54,7 +54,10 @@ std::string change_footnote(const CompareResult& result) {
   if (std::ranges::none_of(result.rows, has_both)) return "";
   const bool signs = std::ranges::any_of(result.rows, signs_differ);
   return fmt::format(
-      "base and new are medians; change compares midmeans, the means of the middle half of the samples{}{}",
+      "base and new are medians{}{}{}",
+      result.cpu_time
+          ? " of CPU time; change compares the means of the quickest fifth of the samples, as other work only adds time"
+          : "; change compares midmeans, the means of the middle half of the samples",
       result.as_sol ? ", in multiples of the least possible time" : "",
       signs ? "; #: the medians changed in the other direction" : "");
 }

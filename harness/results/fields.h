@@ -25,6 +25,7 @@ namespace attnbench {
 /// The names of an enumeration's values, in their order.
 inline std::span<const char* const> names_of(Status) { return kStatusNames; }
 inline std::span<const char* const> names_of(CacheMode) { return kCacheModeNames; }
+inline std::span<const char* const> names_of(TimeClock) { return kClockNames; }
 inline std::span<const char* const> names_of(InvariantResult::Outcome) { return kOutcomeNames; }
 inline std::span<const char* const> names_of(DType) { return kDTypeNames; }
 inline std::span<const char* const> names_of(DeviceKind) { return kDeviceKindNames; }

@@ -140,6 +140,7 @@ static void describe(Fields& f, TimeResult& t) {
   if (!f.writes() && gpu && t.cache == CacheMode::kCold && !f.has("code")) t.cache = CacheMode::kColdData;
   f.derived("code", !gpu ? Json(nullptr) : Json(t.cache == CacheMode::kCold ? "cold" : "warm"));
   f("graph", t.graph);
+  f.if_known(t.clock != TimeClock::kWall, "clock", t.clock);
   f("plan_us", t.plan_us);
   f("disturbed", t.disturbed);
   f.if_known(t.other_us > 0, "other_us", t.other_us);

@@ -153,6 +153,7 @@ void describe_plan(RunContext& context, const std::vector<WorkItem>& whole,
   context.plan.size = static_cast<int64_t>(whole.size());
   context.plan.options = {
       {"arguments", fmt::format("{}", fmt::join(options.plain_args, " "))},
+      {"clock", options.time ? clock_name(options.timing.clock) : ""},
       {"min_time_s", fmt::format("{:g}", options.time ? options.timing.min_time_s : 0)},
       {"max_samples", std::to_string(options.time ? options.timing.max_samples : 0)},
   };

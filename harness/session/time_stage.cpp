@@ -86,6 +86,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
                              ? rotation_copies(cost.bytes / params.devices(), device.info().cache_bytes)
                              : 1;
   if (const auto why = cannot_rotate(cost, copies, device)) return record.skip(*why);
+  device.time_by(options.timing.clock);
   static const Ceilings kNone;
   const Ceilings& ceilings = options.wants_ceilings() ? device.ceilings(ceiling_dtypes()) : kNone;
   if (options.wants_ceilings() && params.devices() > 1)

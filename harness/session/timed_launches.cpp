@@ -256,8 +256,9 @@ std::optional<WrongLaunch> TimedLaunches::doubt() {
   std::optional<WrongLaunch> out;
   for (int i = 0; i < kGoes && (i == 0 || out); ++i) {
     const Go go = time_go(static_cast<std::size_t>(together));
+    const double taken_us = options_.timing.clock == TimeClock::kCpu ? go.cpu_us : go.us;
     const double none = gpu ? std::min(device_.time_go([] {}).us, kEmptyGoUs) : 0;
-    out = compared((go.us - none) / together, kGoReadingUs / together, renews() ? " with new values" : "");
+    out = compared((taken_us - none) / together, kGoReadingUs / together, renews() ? " with new values" : "");
     const int threads = device_.info().threads;
     if (!out && !gpu && go.cpu_us > kMostCpu * threads * go.held_us)
       out = WrongLaunch(

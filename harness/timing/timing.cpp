@@ -12,7 +12,9 @@
 namespace attnbench {
 namespace {
 
-constexpr int kBatch = 10;              ///< samples between two evaluations of the stopping rule
+constexpr int kBatch = 10;  ///< samples between two evaluations of the stopping rule
+constexpr double kAroundSamples =
+    3;  ///< what samples and the work around them take, as a multiple of the samples
 constexpr double kClockPeriodS = 0.05;  ///< least time between two readings of clocks
 
 /// Collects what Google Benchmark reports of a run, and prints nothing.
@@ -107,6 +109,7 @@ TimeResult time_samples(Device& device, const std::string& name, const std::func
   TimeResult result;
   result.cache = options.cache;
   result.graph = options.graph;
+  result.clock = options.clock;
   for (int i = 0; i < warmups; ++i) sample();
   std::vector<ClockReading> readings;
   double read_at_s = -1;
@@ -122,6 +125,7 @@ TimeResult time_samples(Device& device, const std::string& name, const std::func
   Collector collector;
   const auto begin = std::chrono::steady_clock::now();
   const auto wall_s = [&] {
+    if (options.clock == TimeClock::kCpu) return kAroundSamples * sampled_s;
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - apart_s;
   };
 

@@ -12,7 +12,8 @@ namespace attnbench {
 
 struct TimingOptions {
   CacheMode cache = CacheMode::kCold;
-  bool graph = false;     ///< time replays of a captured CUDA graph
+  bool graph = false;  ///< time replays of a captured CUDA graph
+  TimeClock clock = TimeClock::kWall;
   bool ceilings = true;   ///< measure ceilings first; without: no %SOL, and on a CPU no impossible time
   double min_time_s = 0;  ///< go on until this much device time has been sampled
   int min_samples = 10;   ///< least number of samples

@@ -21,7 +21,7 @@ class MadeUpHost : public KernelHost {
  public:
   KernelMemory& memory() override { throw std::logic_error("tensors lie in this process"); }
   double last_us() const override { return 1; }
-  void begin(int) override {}
+  void begin(int, TimeClock) override {}
   HostedTimes end() override { return {}; }
   Go time_go(const std::function<void()>& launches) override {
     launches();
