@@ -3,18 +3,17 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <exception>
 #include <set>
 #include <stdexcept>
 
+#include "harness/device/cpu_ceilings.h"
+
 namespace attnbench {
 namespace {
 
-constexpr int kBatch = 10;  ///< samples between two evaluations of the stopping rule
-constexpr double kAroundSamples =
-    3;  ///< what samples and the work around them take, as a multiple of the samples
+constexpr int kBatch = 10;              ///< samples between two evaluations of the stopping rule
 constexpr double kClockPeriodS = 0.05;  ///< least time between two readings of clocks
 
 /// Collects what Google Benchmark reports of a run, and prints nothing.
@@ -38,12 +37,12 @@ struct ClearRegistered {
   ~ClearRegistered() { benchmark::ClearRegisteredBenchmarks(); }
 };
 
-bool enough(const std::vector<double>& samples, double sampled_s, double wall_s, const TimingOptions& o) {
+bool enough(const std::vector<double>& samples, double sampled_s, double spent_s, const TimingOptions& o) {
   const int n = static_cast<int>(samples.size());
   if (n < o.min_samples) return false;
   if (n >= o.max_samples) return true;
   if (sampled_s < o.min_time_s) return false;
-  if (wall_s >= std::max(o.budget_s, o.min_time_s)) return true;
+  if (spent_s >= std::max(o.budget_s, o.min_time_s)) return true;
   const MedianInterval m = median_interval(samples);
   return (m.hi - m.lo) / 2 <= o.target * m.median && middle_half_error(samples) <= o.target * m.median;
 }
@@ -123,10 +122,10 @@ TimeResult time_samples(Device& device, const std::string& name, const std::func
   std::exception_ptr failure;
   double sampled_s = 0, apart_s = 0;
   Collector collector;
-  const auto begin = std::chrono::steady_clock::now();
-  const auto wall_s = [&] {
-    if (options.clock == TimeClock::kCpu) return kAroundSamples * sampled_s;
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - apart_s;
+  const double begin_us = us_by(options.clock);
+  const auto spent_s = [&] {  // of CPU time: that of this process and of the samples
+    const double here_s = 1e-6 * (us_by(options.clock) - begin_us);
+    return options.clock == TimeClock::kCpu ? here_s + sampled_s : here_s - apart_s;
   };
 
   const auto body = [&](benchmark::State& state) {
@@ -168,10 +167,10 @@ TimeResult time_samples(Device& device, const std::string& name, const std::func
     const std::size_t ran = benchmark::RunSpecifiedBenchmarks(&collector, ".");
     if (failure) std::rethrow_exception(failure);
     if (ran == 0) throw std::logic_error("Google Benchmark did not run '" + name + "'");
-    done = enough(result.samples_us, sampled_s, wall_s(), options);
+    done = enough(result.samples_us, sampled_s, spent_s(), options);
     // Clocks are read right after a sample, because those of an idle GPU say nothing. A reading may take
     // milliseconds.
-    if (done || wall_s() - read_at_s > kClockPeriodS) read_clocks(wall_s());
+    if (done || spent_s() - read_at_s > kClockPeriodS) read_clocks(spent_s());
   }
 
   const MedianInterval m = median_interval(result.samples_us);

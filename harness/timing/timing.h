@@ -18,7 +18,7 @@ struct TimingOptions {
   double min_time_s = 0;  ///< go on until this much device time has been sampled
   int min_samples = 10;   ///< least number of samples
   int max_samples = 200;  ///< most samples
-  double budget_s = 1.0;  ///< wall time after which a case stops (once min_samples are taken)
+  double budget_s = 1.0;  ///< time, by the clock, after which a case stops (once min_samples are taken)
   /// Sampling stops when two half widths are at most this share of the median: that of the median's interval,
   /// and middle_half_error. Times in steps make the median's interval look narrow, so it is not enough.
   double target = 0.005;

@@ -3,12 +3,34 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace attnbench::testing {
+
+/// Threads that keep cores busy while it lives.
+class Busy {
+ public:
+  explicit Busy(unsigned threads) {
+    for (unsigned i = 0; i < threads; ++i)
+      threads_.emplace_back([this] {
+        while (!end_.load(std::memory_order_relaxed)) {
+        }
+      });
+  }
+  ~Busy() {
+    end_ = true;
+    for (std::thread& t : threads_) t.join();
+  }
+
+ private:
+  std::atomic<bool> end_{false};
+  std::vector<std::thread> threads_;
+};
 
 struct Outcome {
   int exit_code = -1;  ///< 128 + signal if a signal ended it

@@ -23,9 +23,16 @@ constexpr const char* kTwo = "name: two\nsweeps: [{name: s, batch: [q5, 2q7], he
 
 class CliTimedGate : public ::testing::Test {
  protected:
-  Outcome gate(const std::vector<std::string>& more) {
-    std::vector<std::string> args = {
-        "gate", scratch_.write("two.yaml", kTwo), "--device", "cpu", "--max-samples", "10", "--no-ceilings"};
+  Outcome gate(const std::vector<std::string>& more, const char* clock = "wall") {
+    std::vector<std::string> args = {"gate",
+                                     scratch_.write("two.yaml", kTwo),
+                                     "--device",
+                                     "cpu",
+                                     "--max-samples",
+                                     "10",
+                                     "--no-ceilings",
+                                     "--clock",
+                                     clock};
     args.insert(args.end(), more.begin(), more.end());
     return run_faulty(scratch_, args);
   }
@@ -44,6 +51,41 @@ TEST_F(CliTimedGate, ASlowKernelIsThreeAndNamesTheCases) {
                            ::testing::EndsWith("\ngate: 1 case slower; exit code 3\n")));
   const json row = read_json(scratch_.dir() / "g" / "compare.json")["rows"][0];
   EXPECT_GT(row["ratio"].get<double>(), 1.5);
+}
+
+/// Beside as much other work as the machine has cores, by a gate that chooses the clock itself.
+TEST_F(CliTimedGate, OnABusyMachineCpuTimeDecides) {
+  const Busy busy(std::thread::hardware_concurrency());
+  const std::vector<std::string> args = {"--set",
+                                         "heads=8/2",
+                                         "--set",
+                                         "head_dim=64",
+                                         "--set",
+                                         "batch=q256",
+                                         "--check",
+                                         "off",
+                                         "--kernel",
+                                         "slow_250_percent",
+                                         "--against-kernel",
+                                         "slow_0_percent",
+                                         "--out",
+                                         "g"};
+  const Outcome o = gate(args, "auto");
+  EXPECT_EQ(o.exit_code, 3) << o.out << o.err;
+  EXPECT_THAT(o.err,
+              HasSubstr("so times are CPU time of one thread (--clock cpu); --clock wall takes wall time\n"));
+  EXPECT_THAT(o.out, HasSubstr("the means of the quickest fifth of the samples"));
+  const json row = read_json(scratch_.dir() / "g" / "compare.json")["rows"][0];
+  EXPECT_NEAR(row["ratio"].get<double>(), 3.5, 0.8) << "by wall time it is anything";
+  for (const char* turn : {"1-base", "2-new", "3-new", "4-base"}) {
+    const json results = read_json(scratch_.dir() / "g" / turn / "results.json");
+    EXPECT_EQ(results["context"]["attnbench"]["device"]["threads"], 1);
+    EXPECT_EQ(results["benchmarks"][0]["attnbench"]["time"]["clock"], "cpu") << turn;
+  }
+  // A gate that goes on keeps the clock, though the machine may be quiet by then.
+  std::vector<std::string> again(args.begin(), args.end() - 2);
+  again.insert(again.end(), {"--resume", "g"});
+  EXPECT_EQ(gate(again, "auto").exit_code, 3);
 }
 
 TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <regex>
 #include <set>
+#include <thread>
 
 #include "harness/device/sanitized.h"
 #include "tests/cli/program.h"
@@ -65,6 +67,42 @@ TEST_F(CliTimed, MoreThreadsThanTheEnvironmentNamesAccuseNobody) {
   const Outcome o = run({"--threads", "12", "--no-ceilings"});
   ASSERT_EQ(unsetenv("OMP_NUM_THREADS"), 0);
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+}
+
+TEST_F(CliTimed, CpuTimeHasNoWaitsAndIsNotComparedWithWallTime) {
+  const std::vector<std::string> common = {"run",      "--case",        "{batch: q5, heads: 2, head_dim: 16}",
+                                           "--device", "cpu",           "--kernel",
+                                           "slow",     "--no-ceilings", "--max-samples",
+                                           "10"};
+  std::map<std::string, double> us;
+  for (const std::string clock : {"wall", "cpu"}) {
+    std::vector<std::string> args = common;
+    args.insert(args.end(), {"--clock", clock, "--out", clock});
+    const Outcome o = run_faulty(scratch_, args);
+    ASSERT_EQ(o.exit_code, 0) << o.out << o.err;
+    const json r = read_records(scratch_.dir() / clock).at(0);
+    us[clock] = r["time"]["median_us"].get<double>();
+    EXPECT_EQ(r["time"].value("clock", "wall"), clock);
+    EXPECT_EQ(r["repro"].get<std::string>().find(" --clock cpu") != std::string::npos, clock == "cpu");
+  }
+  EXPECT_GT(us["wall"], 3e5) << "the kernel sleeps for 300 ms";
+  EXPECT_LT(us["cpu"], 5e4);
+  const Outcome o = run_attnbench(scratch_, {"compare", "wall", "cpu"});
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err, HasSubstr("clock (--clock): 'wall' in BASE, 'cpu' in NEW"));
+}
+
+TEST_F(CliTimed, OneThreadBesideOtherWorkIsTimedByItsCpuTime) {
+  const Busy busy(std::thread::hardware_concurrency());
+  const Outcome o = run({"--threads", "1"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.err, HasSubstr("--clock wall takes wall time"));
+  for (const json& r : records()) {
+    EXPECT_EQ(r["time"]["clock"], "cpu");
+    EXPECT_EQ(r["time"]["disturbed"], 0) << r["case"];
+  }
+  run({"--threads", "1", "--clock", "wall"});
+  for (const json& r : records()) EXPECT_FALSE(r["time"].contains("clock"));
 }
 
 TEST_F(CliTimed, WithoutCountersTheRunGoesOnAndSaysWhy) {

@@ -282,5 +282,46 @@ TEST(ComparePace, InTurnsADriftIsNoNoise) {
   EXPECT_NEAR(*row.ratio, 1.05, 0.01);
 }
 
+/// As a gate by CPU time makes them: most runs differ by 1 %, one of four is slow as a whole on one side.
+TEST(ComparePace, OfCpuTimesInTurnsTheQuickestFifthDecides) {
+  const auto sides = [](double slower, TimeClock clock) {
+    std::mt19937_64 rng(5);
+    std::normal_distribution<double> own(0, 0.01);
+    std::pair<ResultSet, ResultSet> out;
+    for (int i = 0; i < 8; ++i) {
+      const auto run = [&](double us, bool late) {
+        Record r = sampled("a", us * (late ? 1.4 : 1) * std::exp(own(rng)), 0.02, 15, 100 + i);
+        r.time->clock = clock;
+        r.time->cores_us = 20;
+        return set_of({r});
+      };
+      const ResultSet base = run(100, i % 4 == 1), fresh = run(100 * slower, i % 4 == 2);
+      if (i == 0) {
+        out = {base, fresh};
+      } else {
+        pool_runs(out.first, base);
+        pool_runs(out.second, fresh);
+      }
+    }
+    return out;
+  };
+  CompareOptions options;
+  options.in_turns = true;
+  const auto row = [&](double slower, TimeClock clock) {
+    const auto [base, fresh] = sides(slower, clock);
+    return compare_results(base, fresh, options).rows[0];
+  };
+  EXPECT_EQ(row(1.05, TimeClock::kCpu).change, Change::kSlower);
+  EXPECT_EQ(row(0.95, TimeClock::kCpu).change, Change::kFaster);
+  EXPECT_NE(row(1.00, TimeClock::kCpu).change, Change::kSlower);
+  EXPECT_NE(row(1.00, TimeClock::kCpu).change, Change::kFaster);
+  EXPECT_EQ(row(1.05, TimeClock::kWall).change, Change::kInconclusive);
+  // Fewer than two whole pairs tell no noise.
+  EXPECT_EQ(noise_of_blocks(std::vector<std::vector<double>>{{1, 2}},
+                            std::vector<std::vector<double>>{{1, 2}}, band_of(TimeClock::kCpu), 1)
+                .runs,
+            0);
+}
+
 }  // namespace
 }  // namespace attnbench
