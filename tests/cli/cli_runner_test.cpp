@@ -102,7 +102,8 @@ TEST(CliRunner, AFaultOfALaunchThatLooksForACauseIsTold) {
   ASSERT_EQ(ran.records.size(), 2u);
   const std::string clues = ran.records[0]["check"]["clues"].dump();
   EXPECT_THAT(clues, ContainsRegex("launch[a-z ]* failed: the kernel (read|touched) byte 0 of row 300 of k"));
-  EXPECT_EQ(ran.records[0]["check"]["failed_by"][0], "max_z");
+  EXPECT_EQ(ran.records[0]["check"]["failed_by"][0], "poison");
+  EXPECT_EQ(ran.records[1]["status"], "pass");
 }
 
 TEST(CliRunner, InOneProcessADebuggerStopsThere) {
