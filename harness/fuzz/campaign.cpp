@@ -67,8 +67,7 @@ std::string cause_of(const Record& r) {
   if (detector == detector::kGuard || detector == detector::kInputDigest) return without_numbers(r.reason);
   const std::vector<std::string> mistakes = mistakes_of(r);
   if (mistakes.empty()) return "";
-  return without_numbers(
-      mistakes[0].substr(0, mistakes[0].rfind(" (")));  // counts of the case are in brackets
+  return without_numbers(without_last_brackets(mistakes[0]));  // counts of the case are in brackets
 }
 
 class Campaign {

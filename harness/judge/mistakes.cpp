@@ -47,6 +47,7 @@ class Mistakes : MistakeTable {
   std::vector<Mistake> all() && {
     scale();
     mask();
+    window();
     if (layout_.custom_mask) custom_mask();
     if (layout_.key_lists) key_lists();
     tiles();
@@ -79,7 +80,7 @@ class Mistakes : MistakeTable {
   }
 
   void mask() {
-    const int left = p_.window_left, right = p_.causal ? -1 : p_.window_right;
+    const int right = p_.causal ? -1 : p_.window_right;
     const bool chunks = p_.attention_chunk > 0;
     // With one query a sequence, the last key is the diagonal.
     const bool several = std::ranges::any_of(p_.q_lens, [](int q) { return q > 1; });
@@ -113,7 +114,7 @@ class Mistakes : MistakeTable {
         {chunks, "", "attention_chunk is one key too wide", [](P& x) { ++x.attention_chunk; }},
         {chunks && !p_.causal, "chunk_ends_one_key_late",
          "chunks end one key late: queries see the first key of the next one",
-         range([](int, reference::KeyRange r) {
+         range([](int, int, reference::KeyRange r) {
            return reference::KeyRange{r.begin, r.end + 1};
          }),
          false},
@@ -129,13 +130,27 @@ class Mistakes : MistakeTable {
            };
            x.attention_chunk = 0;
          }},
+    });
+  }
+
+  void window() {
+    const int left = p_.window_left, right = p_.causal ? -1 : p_.window_right;
+    const bool several = std::ranges::any_of(p_.q_lens, [](int q) { return q > 1; });
+    rows({
         {left >= 0, "window_ignored", "window_left is not applied", with(&P::window_left, -1)},
         {left >= 0, "", "window_left is one key too wide", with(&P::window_left, left + 1)},
         {left > 0, "window_off_by_one", "window_left is one key too narrow", with(&P::window_left, left - 1)},
         {left >= 0 && several, "window_from_last_draft_token",
          "window_left is that of the last query of a sequence for all of its queries",
-         range([left](int k_len, reference::KeyRange r) {
-           return reference::KeyRange{std::max(r.begin, int64_t{k_len} - 1 - left), r.end};
+         range([left, k_lens = p_.k_lens](int seq, int, reference::KeyRange r) {
+           const int64_t last = k_lens[static_cast<std::size_t>(seq)] - 1;
+           return reference::KeyRange{std::max(r.begin, last - left), r.end};
+         }),
+         false},
+        {left >= 0 && !p_.top_left && p_.q_lens != p_.k_lens, "",
+         "window_left counts from query i, not from its diagonal i + len_k - len_q",
+         range([left](int, int pos, reference::KeyRange r) {
+           return reference::KeyRange{pos - left, r.end};
          }),
          false},
         {right >= 0, "window_right_ignored", "window_right is not applied", with(&P::window_right, -1)},
@@ -146,21 +161,29 @@ class Mistakes : MistakeTable {
       const auto up = [t](int64_t key) { return (key + t - 1) / t * t; };
       rows({{left >= 0, t == 16 ? "window_start_rounded_to_split" : "",
              fmt::format("keys of window_left before the first whole tile of {} are left out", t),
-             range([up](int, reference::KeyRange r) {
+             range([up](int, int, reference::KeyRange r) {
                return reference::KeyRange{up(r.begin), r.end};
              }),
              false},
             {p_.causal, t == 16 ? "right_mask_missing_on_last_tile" : "",
              fmt::format("the causal mask ends with a tile of {}: all keys of the diagonal's tile are seen",
                          t),
-             range([up](int, reference::KeyRange r) {
+             range([up](int, int, reference::KeyRange r) {
                return reference::KeyRange{r.begin, up(r.end)};
+             }),
+             false},
+            {p_.causal && several, "",
+             fmt::format("the causal mask is that of the last query of a tile of {} for all of its queries",
+                         t),
+             range([t, q_lens = p_.q_lens](int seq, int pos, reference::KeyRange r) {
+               const int last = std::min(pos / t * t + t, q_lens[static_cast<std::size_t>(seq)]) - 1;
+               return reference::KeyRange{r.begin, r.end + last - pos};
              }),
              false}});
     }
   }
 
-  /// Each row sees the keys `to(k_len, those that it must see)`.
+  /// Each row sees the keys `to(seq, pos, those that it must see)`.
   template <class To>
   std::function<void(P&)> range(To to) const {
     return [to, right = p_](P& x) {
@@ -168,8 +191,7 @@ class Mistakes : MistakeTable {
       x.window_left = x.window_right = -1;
       x.attention_chunk = 0;
       x.sees = [=](int seq, int pos, int head, int64_t key) {
-        const auto r =
-            to(right.k_lens[static_cast<std::size_t>(seq)], reference::visible_keys(right, seq, pos));
+        const reference::KeyRange r = to(seq, pos, reference::visible_keys(right, seq, pos));
         return key >= r.begin && key < r.end && (!right.sees || right.sees(seq, pos, head, key));
       };
     };
@@ -277,6 +299,11 @@ class Mistakes : MistakeTable {
   void scores() {
     const bool alibi = !p_.alibi_slopes.empty();
     const auto heads = static_cast<std::size_t>(p_.num_heads_q);
+    const auto from_query_index = [same_mask =
+                                       range([](int, int, reference::KeyRange r) { return r; })](P& x) {
+      same_mask(x);
+      x.top_left = true;
+    };
     const auto negate = [](P& x) {
       for (double& slope : x.alibi_slopes) slope = -slope;
     };
@@ -286,6 +313,9 @@ class Mistakes : MistakeTable {
          [](P& x) { x.softcap *= x.softmax_scale; }},
         {alibi, "alibi_ignored", "ALiBi is not applied", [](P& x) { x.alibi_slopes.clear(); }},
         {alibi, "alibi_sign", "ALiBi has the wrong sign", negate},
+        {alibi && p_.q_lens != p_.k_lens, "",
+         "ALiBi takes the distance of key j and query i for |i - j|, without len_k - len_q",
+         from_query_index},
         {alibi && p_.alibi_sqrt, "alibi_sqrt_ignored", "ALiBi takes the distance, not its root",
          [](P& x) { x.alibi_sqrt = false; }},
         {alibi && !p_.alibi_sqrt, "", "ALiBi takes the root of the distance",

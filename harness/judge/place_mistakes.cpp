@@ -17,6 +17,7 @@ class PlaceMistakes : MistakeTable {
 
   std::vector<Mistake> all() && {
     packed_rows();
+    slots();
     empty_not_counted();
     if (!c_.v_is_k_view) other_rows();
     if (c_.kv == KvSource::kPaged) {
@@ -43,6 +44,18 @@ class PlaceMistakes : MistakeTable {
                 row -= p.seqs[static_cast<std::size_t>(from)].k;
               return std::pair(from, static_cast<int>(row));
             }});
+  }
+
+  /// What a causal mask makes of lengths that hold unused rows. Rows that see one of these are NaN.
+  void slots() {
+    const auto longer = [by = c_.gap_tokens](P& x) {
+      x.k_ends = x.k_lens;
+      for (int& k : x.k_lens) k += by;
+    };
+    rows(
+        {{c_.gap_tokens > 0 && p_.causal && !p_.top_left, "",
+          "sequences are taken to fill their slots: cu_seqlens_k[b + 1] - cu_seqlens_k[b] keys, not seqused_k[b]",
+          longer, false}});
   }
 
   /// All of cu_seqlens_k but its ends are one too small.

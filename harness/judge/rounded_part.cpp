@@ -32,12 +32,36 @@ struct Softmax {
   int block = 0;  ///< P is rounded, relative to the greatest score up to the end of its block of so many keys
   bool sum = false;                    ///< the denominator has rounded P, too
   bool normalised = false, o = false;  ///< P is rounded when it is normalised; O is rounded
+  int summed = 0;  ///< what is summed in O so far is rounded at the end of each block of so many keys
 };
 
 struct OfRounding {
   std::vector<double> o;
   double lse = 0;
 };
+
+/// O of a running sum, relative to the greatest score so far, that is rounded after each block.
+void sum_rounded(const Softmax& s, const ScoredRow& row, std::span<const double> scores, double sum,
+                 std::vector<double>& o) {
+  const double top = *std::ranges::max_element(scores);
+  double running = -INFINITY;
+  std::ranges::fill(o, 0.0);
+  for (std::size_t j = 0, end = 0; j < scores.size(); j = end) {
+    const int64_t block = (row.first + static_cast<int64_t>(j)) / s.summed;
+    for (end = j; end < scores.size() && (row.first + static_cast<int64_t>(end)) / s.summed == block;) ++end;
+    const double before = running;
+    for (std::size_t n = j; n < end; ++n) running = std::max(running, scores[n]);
+    if (running == -INFINITY) continue;
+    for (std::size_t c = 0; c < o.size(); ++c) {
+      o[c] *= std::exp(before - running);
+      for (std::size_t n = j; n < end; ++n) {
+        if (scores[n] > -INFINITY) o[c] += std::exp(scores[n] - running) * row.values[n * o.size() + c];
+      }
+      o[c] = rounded(s.to, o[c]);
+    }
+  }
+  for (double& x : o) x *= std::exp(running - top) / sum;
+}
 
 OfRounding computed(const Softmax& s, const ScoredRow& row) {
   const std::size_t d = row.row->out.size(), keys = row.scores.size();
@@ -63,6 +87,7 @@ OfRounding computed(const Softmax& s, const ScoredRow& row) {
     const double p = s.normalised ? rounded(s.to, weights[j] / sum) : weights[j] / sum;
     for (std::size_t c = 0; c < d; ++c) result.o[c] += p * row.values[j * d + c];
   }
+  if (s.summed > 0) sum_rounded(s, row, scores, sum, result.o);
   if (s.o)
     for (double& x : result.o) x = rounded(s.to, x);
   result.lse = top + std::log(sum);
@@ -88,6 +113,7 @@ class Roundings {
 
   void offer(const char* what, DType to, const Softmax& s, std::span<const ScoredRow> rows) {
     const ErrorLeft left = error(s, rows);
+    if (!std::isfinite(left.o + left.lse)) return;
     const double o = in_o_ ? std::max(0.0, left.o - 1.5 * noise_) / (error_.o - noise_) : 0,
                  lse = in_lse_ ? left.lse / error_.lse : 0;
     if (!(o <= kMostLeft && lse <= kMostLeft)) return;
@@ -115,7 +141,7 @@ class Roundings {
         error2 += (row.row->out[c] - wrong.o[c]) * (row.row->out[c] - wrong.o[c]);
         size2 += wrong.o[c] * wrong.o[c];
       }
-      sum.o += size2 > 0 ? error2 / size2 : 0;
+      sum.o += size2 == 0 ? 0 : error2 / size2;  // NaN explains nothing
       sum.lse += (row.row->lse - wrong.lse) * (row.row->lse - wrong.lse);
     }
     return sum;
@@ -147,6 +173,9 @@ std::vector<std::string> rounded_parts(const Launched& launched, const reference
       for (const double factor : {1.0, 1 / scale, log2e})
         search.offer("scores are", to, {.to = to, .scores = factor}, right);
       search.offer("O is", to, {.to = to, .o = true}, right);
+      for (const int block : {16, 32, 64, 128})
+        search.offer(fmt::format("the sum of P V so far, after each {} keys, is", block).c_str(), to,
+                     {.to = to, .summed = block}, right);
     }
     search.offer("P is", to, {.to = to, .normalised = true}, right);
     for (const int block : blocks) {

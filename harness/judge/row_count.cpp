@@ -79,8 +79,8 @@ std::string row_count_text(const CaseParams& p, std::span<const RowFinding> rows
       std::ranges::any_of(rows, [](const RowFinding& r) { return r.wrong_o && r.factor != 0; });
   if (!named && !factor && nan == 0 && in_lse == 0 && lse_given && error && *error > kOfPlace) {
     text +=
-        ", so the scores and their sums are right: perhaps P meets other values of V than it should, or O is stored in "
-        "another place";
+        ", so the scores and their sums are right: perhaps P meets other values of V than it should, O is stored in "
+        "another place, or parts of it are rescaled or merged by wrong factors";
   }
   if (no_key > 0) {
     text += no_key < wrong ? fmt::format("; {} see no key", no_key)

@@ -122,7 +122,10 @@ class Traits {
   void ends_of_keys() {
     const bool paged = p_.kv == KvSource::kPaged;
     std::vector<int> tiles = {16, 32, 64, 128};
-    if (paged) tiles.insert(tiles.begin(), p_.block_size);
+    if (paged) {
+      std::erase(tiles, p_.block_size);
+      tiles.insert(tiles.begin(), p_.block_size);
+    }
     for (std::size_t i = 0; i < tiles.size(); ++i) {
       const int t = tiles[i];
       const std::string where = i == 0 && paged ? "whose last page is not full"
@@ -168,9 +171,10 @@ class Traits {
           fmt::format("see {} keys or more", least), [least](const RowFinding& r) { return r.keys >= least; },
           true);
     }
+    if (most == 0 && !has_gaps(p_)) return;  // ends_of_keys() has it
     offer(
-        fmt::format("see {} keys or fewer", most), [most](const RowFinding& r) { return r.keys <= most; },
-        most > 0);
+        most == 0 ? "see no key" : fmt::format("see {} keys or fewer", most),
+        [most](const RowFinding& r) { return r.keys <= most; }, most > 0);
   }
 
   /// Rows by their query, or by how many keys they see, modulo the size of a tile or page.
@@ -200,6 +204,8 @@ class Traits {
     const auto residues = static_cast<std::size_t>(modulus);
     if (2 * wrong.size() > residues || by_chance(has, sets_of(wrong.size(), residues))) return;
     const std::vector<int> list(wrong.begin(), wrong.end());
+    const auto as_before = [&](const RowFinding& r) { return out_.back().has(r) == has(r); };
+    if (!out_.empty() && std::ranges::all_of(rows_, as_before)) return;  // of a smaller modulus
     out_.push_back({fmt::format(fmt::runtime(text), ranges_text(list), modulus), has});
   }
 

@@ -93,6 +93,12 @@ class StoredMistakes : MistakeTable {
                        return of_element(t, seq, first_of_page(p, seq, pos), head, i);
                      });
       }
+      const bool v = tensor == Tensor::kV;
+      if (tensor != Tensor::kQ && scaled(p.type_of_k()) && scaled(p.type_of_v())) {
+        with_descale(v ? "K" : "V", [=](Tensor, int seq, int pos, int head, std::size_t i) {
+          return of_element(v ? Tensor::kK : Tensor::kV, seq, pos, head, i);
+        });
+      }
       if (tensor == Tensor::kQ && scaled(p.type_of_k())) {
         with_descale("K", [=, group = p.num_heads_q / p.num_heads_kv](Tensor, int seq, int pos, int head,
                                                                       std::size_t i) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <numbers>
+#include <numeric>
 #include <optional>
 
 namespace attnbench {
@@ -35,6 +36,12 @@ class Weights {
   Weights(const CaseParams& p, std::span<const WeighedRow> rows, const KeyCounts& counts, double tolerance)
       : p_(p), rows_(rows), tolerance_(tolerance) {
     for (std::size_t r = 0; r < rows.size(); ++r) add(rows[r], counts.of[r]);
+    for (const RowError& e : errors_) {
+      for (std::size_t i = 1; i < e.size(); ++i) {
+        if (e.keys[i] == e.keys[i - 1] + 1 && std::abs(e.error[i] - e.error[i - 1]) > 2 * tolerance_)
+          part_ = std::gcd(part_, e.keys[i]);
+      }
+    }
   }
 
   std::string text() const {
@@ -274,7 +281,9 @@ class Weights {
 
   std::vector<int> blocks() const {
     std::vector<int> sizes = {8, 16, 32, 64, 128, 256};
-    if (p_.paged() && std::ranges::find(sizes, p_.block_size) == sizes.end()) sizes.push_back(p_.block_size);
+    for (const int size : {p_.paged() ? p_.block_size : 1, part_}) {
+      if (size > 1 && std::ranges::find(sizes, size) == sizes.end()) sizes.push_back(size);
+    }
     return sizes;
   }
 
@@ -327,7 +336,7 @@ class Weights {
         for (const auto& [b, x] : of) most = std::max(most, x.second - x.first);
         several = several || (of.size() > 1 && of.size() < e.size());
       }
-      if (most <= 2 * tolerance_ && several) found = block;
+      if (most <= 2 * tolerance_ && several) found = std::max(found, block);
     }
     if (found == 0) return "";
     std::string text = fmt::format(
@@ -377,8 +386,11 @@ class Weights {
       return fmt::format(
           "the weights of a block of {} keys are relative to its own maximum, not to the running one", block);
     const auto merged = slope([&](const RowError& e, std::size_t i) { return at(sums, e, i); });
-    const char* wrong = is(merged, -1)                        ? "count the same, whatever their LSEs are"
-                        : is(merged, kExp2)                   ? "are merged by exp2 of their natural LSEs"
+    const auto own_sums =
+        slope([&](const RowError& e, std::size_t i) { return at(sums, e, i) - at(own, e, i); });
+    const char* wrong = is(own_sums, -1)    ? "are merged by exp of their maxima, without their sums"
+                        : is(merged, -1)    ? "count the same, whatever their LSEs are"
+                        : is(merged, kExp2) ? "are merged by exp2 of their natural LSEs"
                         : is(merged, std::numbers::log2e - 1) ? "are merged by exp of their LSEs of base 2"
                                                               : nullptr;
     return wrong == nullptr ? "" : fmt::format("parts of {} keys {}", block, wrong);
@@ -452,6 +464,7 @@ class Weights {
   const CaseParams& p_;
   std::span<const WeighedRow> rows_;
   double tolerance_;
+  int part_ = 0;  ///< factors of keys change at its multiples only; 0: nowhere
   std::vector<RowError> errors_;
 };
 

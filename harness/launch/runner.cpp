@@ -366,8 +366,13 @@ Runner::Reply Runner::call(const Request& request) {
 }
 
 Runner::Reply Runner::calls(std::span<const Request> requests) {
+<<<<<<< HEAD
   if (faulted_) throw KernelError("the kernel's process waits for its end after a fault");
   double begin = outer_us();
+=======
+  if (fault_) throw *fault_;
+  double begin = now_us();
+>>>>>>> 48f88246a956543b5cbf4c8e85f9042f10ef39ac
   if (!runs_) resume();
   for (const Request& r : requests) send_request(r);
   Reply reply;
@@ -428,16 +433,16 @@ void Runner::send_request(Request r) {
 }
 
 void Runner::throw_fault(const Reply& reply, const Request& r) {
-  faulted_ = true;
   const SharedMemory::Place in_inputs = memory_.inputs.place_of(reply.address);
   const bool of_inputs = !in_inputs.words.empty();
   const SharedMemory::Place place = of_inputs ? in_inputs : memory_.outputs.place_of(reply.address);
   const bool to_input = of_inputs && place.inside;
   const char* how = to_input || reply.wrote == 1 ? "wrote to" : reply.wrote == 0 ? "read" : "touched";
-  throw MemoryFault(
+  fault_.emplace(
       fmt::format("the kernel {} {}{} in {} of {}", how, place.words, to_input ? " (an input)" : "",
                   function_of(r.call), kernels_.at(static_cast<std::size_t>(r.kernel))->name),
       to_input);
+  throw *fault_;
 }
 
 Go Runner::time_go(const Launches& launches) {

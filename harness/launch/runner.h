@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "harness/device/kernel_host.h"
+#include "harness/launch/guarded_call.h"
 #include "harness/launch/plugin.h"
 
 namespace attnbench {
@@ -102,9 +103,10 @@ class Runner final : public GpuHost {
   KernelMemory memory_;
   pid_t pid_ = -1;
   int socket_ = -1;
-  bool runs_ = false, faulted_ = false;
-  bool prints_ = false;  ///< in the last go
-  bool woken_ = false;   ///< several threads, for the next launch, which is timed
+  bool runs_ = false;
+  std::optional<MemoryFault> fault_;  ///< the process ends with the case, and launches nothing until then
+  bool prints_ = false;               ///< in the last go
+  bool woken_ = false;                ///< several threads, for the next launch, which is timed
   TimeClock clock_ = TimeClock::kWall;
   std::string scratch_, confinement_;
   int scratch_lock_ = -1;  ///< for as long as this process lives

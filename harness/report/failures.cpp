@@ -21,6 +21,7 @@ namespace {
 
 /// How the reason of a broken invariant begins.
 constexpr std::string_view kInvariantReason = "invariant ";
+constexpr const char* kOtherNumbers = ", with other numbers in some";
 
 using CaseTrait = Trait<Record>;
 using Has = std::function<bool(const CaseParams&)>;
@@ -144,7 +145,7 @@ std::vector<Named> mistakes_of(const std::string& clue) {
   constexpr std::string_view kStart = "looks like: ";
   if (!clue.starts_with(kStart)) return {};
   // The counts of a case are in brackets at the end.
-  std::string text = clue.substr(kStart.size(), clue.rfind(" (") - kStart.size());
+  std::string text(without_last_brackets(clue).substr(kStart.size()));
   const std::size_t second = text.find(kAndTheOther);
   if (text.starts_with(kTwoMistakes) && second != text.npos) {
     const std::string one = text.substr(kTwoMistakes.size(), second - kTwoMistakes.size());
@@ -169,7 +170,7 @@ struct MistakeCount {
     return std::ranges::max_element(texts, [](const auto& a, const auto& b) { return a.second < b.second; })
         ->first;
   }
-  std::string text() const { return commonest() + (texts.size() > 1 ? ", with other numbers in some" : ""); }
+  std::string text() const { return commonest() + (texts.size() > 1 ? kOtherNumbers : ""); }
   bool in_part() const { return 2 * whole < static_cast<int>(cases.size()); }
   /// Right cases that speak against it. What is made in a part of the rows may leave a case right.
   int against() const { return in_part() ? 0 : right; }
@@ -260,16 +261,48 @@ std::string race(std::span<const Record> records) {
   return fmt::format("{} of {} wrong cases give other numbers in a second launch: {}", races, wrong, kARace);
 }
 
+/// What launches that looked for the cause of a case showed: "a sequence alone is right with up to 96 keys and wrong with
+/// more"; empty: nothing.
+std::string shown_by_launches(const Record& r) {
+  for (const std::string& clue : r.check ? r.check->clues : std::vector<std::string>()) {
+    if (const std::size_t at = clue.find(" (checked by "); at != clue.npos && !clue.starts_with("looks like"))
+      return clue.substr(0, std::min(at, clue.find(';')));
+  }
+  return "";
+}
+
+/// "7 wrong cases: a sequence alone is right with up to 96 keys and wrong with more" of what most cases show; empty if
+/// they are one. Ten cases of a run have such launches.
+std::string commonest_shown(std::span<const Record> records) {
+  std::map<std::string, std::pair<int, std::string>>
+      shown;  // by the text without its numbers: cases, and the first text
+  for (const Record& r : records) {
+    std::string text = r.status == Status::kFail ? shown_by_launches(r) : "";
+    if (text.empty()) continue;
+    auto& [cases, first] = shown[without_numbers(text)];
+    if (cases++ == 0) first = text;
+    if (first != text && !first.ends_with(kOtherNumbers)) first += kOtherNumbers;
+  }
+  const auto most = std::ranges::max_element(
+      shown, [](const auto& a, const auto& b) { return a.second.first < b.second.first; });
+  if (most == shown.end() || most->second.first < 2) return "";
+  return fmt::format("{} wrong cases: {}", most->second.first, most->second.second);
+}
+
 /// What failures of one kind have in common: the status, an invariant, and the clue that tells most, without its numbers.
 std::string kind_of(const Record& r) {
   std::string kind = status_name(r.status);
   if (r.reason.starts_with(kInvariantReason))
     kind += r.reason.substr(0, r.reason.find(' ', kInvariantReason.size()));
-  if (!r.check) return kind;
-  for (const char* begin : {"looks like", "the case passes alone", "all wrong rows"}) {
-    for (const std::string& clue : r.check->clues) {
-      if (clue.starts_with(begin)) return kind + without_numbers(clue.substr(0, clue.rfind(" (")));
+  const auto clue = [&r](const char* begin) -> std::string {
+    for (const std::string& c : r.check ? r.check->clues : std::vector<std::string>()) {
+      if (c.starts_with(begin)) return std::string(without_last_brackets(c.substr(0, c.find(kFitsAsWell))));
     }
+    return "";
+  };
+  for (const std::string& told :
+       {clue("looks like"), clue("the case passes alone"), shown_by_launches(r), clue("all wrong rows")}) {
+    if (!told.empty()) return kind + without_numbers(told);
   }
   return kind;
 }
@@ -278,16 +311,6 @@ std::string kind_of(const Record& r) {
 double work_of(const Record& r) {
   if (r.entry != nullptr) return r.check ? static_cast<double>(r.check->rows_total) : 0;
   return cost_of(r.item).flop + cost_of(r.item).bytes;
-}
-
-/// Whether one of the traits may well separate so few cases by chance. There are some 70 traits, and one separates
-/// them by chance once in as many times as there are ways to choose the wrong ones.
-bool is_chance(int64_t wrong, int64_t right) {
-  constexpr double kLeastWays = 1000;
-  const int64_t all = wrong + right, few = std::min(wrong, right);
-  double ways = 1;
-  for (int64_t i = 1; i <= few; ++i) ways *= static_cast<double>(all - few + i) / static_cast<double>(i);
-  return ways < kLeastWays;
 }
 
 }  // namespace
@@ -350,12 +373,11 @@ std::vector<std::string> failure_patterns(std::span<const Record> records) {
     }
     const std::string told = telling_trait<Record>(traits_of(judged), judged, "cases",
                                                    [](const Record& r) { return r.status == Status::kFail; });
-    if (!told.empty()) {
-      const bool few = is_chance(wrong, static_cast<int64_t>(judged.size()) - wrong);
-      out.push_back(fmt::format("{}: {}{}", kernel, told, few ? " (few cases: perhaps by chance)" : ""));
-    }
+    if (!told.empty()) out.push_back(kernel + ": " + told);
     if (std::string likely = commonest_clue(judged); !likely.empty()) {
       out.push_back(kernel + ": " + std::move(likely));
+    } else if (std::string shown = commonest_shown(judged); !shown.empty()) {
+      out.push_back(kernel + ": " + std::move(shown));
     }
   }
   return out;

@@ -165,6 +165,17 @@ std::string two_speeds_text(const TwoSpeeds& s) {
                      100 * s.quick_share, time_text(s.slow));
 }
 
+std::string_view without_last_brackets(std::string_view text) {
+  int open = 0;
+  for (std::size_t at = text.ends_with(')') ? text.size() : 0; at-- > 0;) {
+    open += (text[at] == ')') - (text[at] == '(');
+    if (open > 0) continue;
+    text.remove_suffix(text.size() - at);
+    return text.substr(0, text.find_last_not_of(' ') + 1);
+  }
+  return text;
+}
+
 std::string without_numbers(std::string_view text) {
   std::string out;
   for (const char c : text) {

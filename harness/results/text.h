@@ -53,6 +53,9 @@ std::string time_text(double us);
 /// Two groups of samples for people: "81.02 us in 33 % of the samples, 91.52 us in the others".
 std::string two_speeds_text(const TwoSpeeds& speeds_us);
 
+/// Without brackets at its end, which may hold others.
+std::string_view without_last_brackets(std::string_view text);
+
 /// Each run of digits as one '#': reasons that differ in numbers alone become equal.
 std::string without_numbers(std::string_view text);
 

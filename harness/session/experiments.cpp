@@ -95,9 +95,10 @@ class Experiments {
     if ((work_.kernel->flags & kFinitePadding) == 0) {
       if (!(finite = launched(*work_.item))) return;
       if (finite->of_o.size() + finite->lse < computed.of_o.size() + computed.lse) {
-        say("{} comes from memory that must not be read, such as behind a sequence's last key or in unused pages{}: it is "
+        say("{} comes from memory that must not be read, such as {}behind a sequence's last key or in unused pages{}: it is "
             "{} (checked by running again without poison)",
-            computed.text(), computed.lse == 0 && !first_.no_lse ? "; from V, as no LSE has it" : "",
+            computed.text(), p_.expired == Expired::kKept ? "" : "left of every window, ",
+            computed.lse == 0 && !first_.no_lse ? "; from V, as no LSE has it" : "",
             finite->none() ? "gone without poison" : "gone in part without poison");
       }
       left = &*finite;
@@ -121,7 +122,8 @@ class Experiments {
     const auto found = clues_of_weights(work_, device_, options_.table, launcher_, v_.worst.seq, begin, left);
     if (found.empty()) return;
     for (std::string& clue : v_.clues) {  // what was guessed of sums and places is known now
-      const bool of_sums = clue == v_.clues.front() || clue.starts_with("O is right but for a factor");
+      const bool of_sums = clue == v_.clues.front() || clue.starts_with("O is right but for a factor") ||
+                           clue.starts_with("all wrong rows see");
       const std::size_t guess = of_sums ? clue.find(": perhaps") : clue.npos;
       if (guess != clue.npos) clue.erase(guess, clue.find("; typical", guess) - guess);
     }
@@ -345,13 +347,17 @@ void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launch
   const auto tell = [&](void (Experiments::*about)()) {
     try {
       (experiments.*about)();
+    } catch (const MemoryFault& e) {
+      v.clues.push_back(fmt::format("a launch that looked for the cause failed: {}", e.what()));
+      return false;
     } catch (const std::exception&) {  // the first launch's verdict stands
     }
+    return true;
   };
   for (const char* damage : {detector::kGuard, detector::kInputDigest}) {
     if (std::count(v.failed_by.begin(), v.failed_by.end(), damage) > 0) return;  // it would show in them, too
   }
-  tell(&Experiments::tell_not_finite);
+  if (!tell(&Experiments::tell_not_finite)) return;
   const std::string other = second_launch(work, workload, launcher, device, check, first, digest);
   const char* same = "a second launch gave the same bits";
   if (!other.empty()) {
@@ -362,8 +368,7 @@ void tell_by_launches(const WorkItem& work, Workload& workload, Launcher& launch
     v.clues.front() += std::string("; ") + same;
   }
   if (!other.empty() || experiments.known()) return;
-  tell(&Experiments::tell_weights);
-  tell(&Experiments::tell_length);
+  if (tell(&Experiments::tell_weights)) tell(&Experiments::tell_length);
 }
 
 }  // namespace attnbench

@@ -28,8 +28,8 @@ enum class Tensor : uint32_t {
 ///   large    q times 16, k times 8, v times 256: logits of some hundreds, outputs of some hundreds; dO as in
 ///            normal, so that gradients stay within fp16; qv times 1/2, so that qv.v is like q.k
 ///   huge     rows of logits near -1e5, near 1e5, of both signs and near 0: huge_value()
-///   corners  rows of k and v in turns: times 2^-16 (subnormal in fp16), 0, all +-448 (the largest number of e4m3, and
-///            with the factor of int8 of int8), times 64; q divided by 64
+///   corners  rows of k and v in turns: times 2^-16 (subnormal in fp16; kernels may flush those of bf16 and fp32), 0, all
+///            +-448 (the largest number of e4m3, and with the factor of int8 of int8), times 64; q divided by 64
 enum class Profile : uint32_t { kNormal = 0, kPeaked = 1, kOutlier = 2, kLarge = 3, kHuge = 4, kCorners = 5 };
 
 inline constexpr const char* kProfileNames[] = {"normal", "peaked", "outlier", "large", "huge", "corners"};

@@ -17,6 +17,7 @@ namespace attnbench::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -93,6 +94,16 @@ TEST(CliRunner, MemoryBesideATensorIsNotThere) {
   expect_fault(
       "before",
       "the kernel (read|touched) 1 byte before the start of k in launch of example, during invariant .*");
+}
+
+TEST(CliRunner, AFaultOfALaunchThatLooksForACauseIsTold) {
+  const Scratch scratch;
+  const Ran ran = run_while(scratch, "launch later", {"--check", "sampled"});
+  ASSERT_EQ(ran.records.size(), 2u);
+  const std::string clues = ran.records[0]["check"]["clues"].dump();
+  EXPECT_THAT(clues, ContainsRegex("launch[a-z ]* failed: the kernel (read|touched) byte 0 of row 300 of k"));
+  EXPECT_EQ(ran.records[0]["check"]["failed_by"][0], "poison");
+  EXPECT_EQ(ran.records[1]["status"], "pass");
 }
 
 TEST(CliRunner, InOneProcessADebuggerStopsThere) {

@@ -6,7 +6,7 @@
 // obeys), fork (the child goes on too), leak (a started program gets the descriptors), forge (writes a
 // worker's reply to descriptors 3 to 31), forge_all (to 3 to 1023) or forge_always (a thread does so all the
 // time), tell (prints its process), store (writes to q), past (reads a byte behind the last row of K, and drops it),
-// before (reads the byte before K), lengths (reads behind the end of cu_seqlens_k), beyond (writes behind O), write (a file in the working folder, and says whether that
+// later (NaN; later launches do the same as past), before (reads the byte before K), lengths (reads behind the end of cu_seqlens_k), beyond (writes behind O), write (a file in the working folder, and says whether that
 // was possible), free (says whether it can leave its session, take the cores or be continued by a timer), keep (the softmax_scale of the first launch), daemon (a process of a session of its own, whose pid goes to the file ATTNBENCH_TEST_PID), or it leaves something changed: round (rounds down), team (in OpenMP threads),
 // flush (to zero), umask, folder, signals, limit, ask (wants a workspace of 2^50 bytes);
 // for numerics also less (P in bf16, sums in fp16). It happens only on head dimension 24, or for the
@@ -166,6 +166,8 @@ void maybe_reach_out(const char* call, const AttentionParams& p) {
   const char* k = static_cast<const char*>(p.k);
   volatile char dropped = 0;
   if (way == "past" && p.cu_seqlens_k != nullptr) dropped = k[p.cu_seqlens_k[p.batch] * p.k_stride_token * 2];
+  static int launches = 0;
+  if (way == "later" && launches++ > 0) dropped = k[p.cu_seqlens_k[p.batch] * p.k_stride_token * 2];
   if (way == "before") dropped = k[-1];
   if (way == "lengths" && p.cu_seqlens_k != nullptr) dropped = static_cast<char>(p.cu_seqlens_k[p.batch + 1]);
   if (way == "beyond") static_cast<volatile char*>(p.out)[p.total_q * p.out_stride_token * 2] = dropped;
@@ -220,8 +222,10 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   maybe_end("launch", op);
   OpParams params = *op;
   static const float kept = op->attention.softmax_scale;
-  if (const char* told = std::getenv("ATTNBENCH_TEST_END"); told && std::strcmp(told, "launch keep") == 0)
-    params.attention.softmax_scale = kept;
+  const char* told = std::getenv("ATTNBENCH_TEST_END");
+  const std::string text = told == nullptr ? "" : told;
+  if (text == "launch keep") params.attention.softmax_scale = kept;
+  if (text == "launch later" && op->attention.head_dim == 24) params.attention.softmax_scale = NAN;
   return example::kAttention.launch(&params, context, message);
 }
 

@@ -86,6 +86,18 @@ TEST(ErrorModel, WeightsThatNoFloatHoldsMayBeFlushed) {
   EXPECT_GT(0x1p-116 / m.sigma({0, 1.0, 0x1p-117, 0, 0, 1}, 0x1p-116, 0x1p-232, 0, 4), kMaxZ);
 }
 
+TEST(ErrorModel, SubnormalOutputsMayBeFlushedInBf16AndFp32ButNotInFp16) {
+  const RowMoments row{0, 1.0, 1.0, 0, 0, 1};  // one key: O is its v
+  const auto z_of_zero = [&](DType out, double v) {
+    return v / ErrorModel({DType::kFp32, DType::kFp32, 0x1p-22}, out, 64).sigma(row, v, v * v, 0, v * v);
+  };
+  for (const DType out : {DType::kBf16, DType::kFp32}) {
+    EXPECT_LT(z_of_zero(out, 0x1.fcp-127), 2) << dtype_name(out);
+    EXPECT_GT(z_of_zero(out, 0x1p-120), kMaxZ) << dtype_name(out);
+  }
+  EXPECT_GT(z_of_zero(DType::kFp16, 0x1.ffp-15), kMaxZ);
+}
+
 TEST(ErrorModel, AFlushedWeightIsNoWrongRow) {
   // One key with v of 1 beside a sink 2^126.05 times as heavy: O = 2^-126.05 in all channels, or 0.
   const ErrorModel m({DType::kBf16, DType::kFp32, 0x1p-22}, DType::kBf16, 128);

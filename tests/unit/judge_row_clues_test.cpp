@@ -10,8 +10,10 @@
 #include <numbers>
 #include <utility>
 
+#include "harness/judge/misread.h"
 #include "harness/judge/mistakes.h"
 #include "harness/judge/row_pattern.h"
+#include "harness/tensors/descales.h"
 #include "tests/unit/clues_fixtures.h"
 
 namespace attnbench {
@@ -194,7 +196,8 @@ TEST(RowClues, RowsThatSeeAKeyAreNamedBeforeTheirLengths) {
     h.out[i] ^= 1 << 5;  // zeros stay so small that they are right
   for (int64_t row = 5 * 4 * 32; row < 8 * 4 * 32; ++row)
     store_float(c.params.dtype, h.out.data(), row, 0.0f);
-  EXPECT_THAT(clues(c, h), Contains("all wrong rows, and no right ones, see a key"));
+  EXPECT_THAT(clues(c, h), Contains(StartsWith("all wrong rows, and no right ones, see a key; what fits as "
+                                               "well: are of sequences with more keys than queries")));
 }
 
 TEST(RowClues, RowsOfKeysFoundByTheOffsetsOfQueries) {
@@ -304,8 +307,11 @@ std::vector<std::string> clues_of_wrong(std::vector<SeqLen> seqs,
 }
 
 TEST(RowClues, QueriesOfATileAndNumbersOfKeysModuloATile) {
-  EXPECT_THAT(clues_of_wrong({{256, 256}}, [](int pos, int) { return pos % 64 >= 60; }),
-              Contains("all wrong rows, and 48 of 1008 right ones, are query 60 to 63 of every 64"));
+  EXPECT_THAT(
+      clues_of_wrong({{256, 256}}, [](int pos, int) { return pos % 64 >= 60; }),
+      Contains(
+          "all wrong rows, and 48 of 1008 right ones, are query 60 to 63 of every 64; what fits as well: "
+          "see a number of keys that is 0, 61 to 63 modulo 64"));
   EXPECT_THAT(
       clues_of_wrong({{256, 256}}, [](int pos, int) { return pos % 64 >= 60 && pos >= 128; }),
       Contains(AllOf(StartsWith("all wrong rows, and "), HasSubstr("are query 60 to 63 of every 64"))));
@@ -391,6 +397,78 @@ TEST(RowClues, LseInTheOtherOrder) {
                   "looks like: the LSE is written as (Hq, total_q), where (total_q, Hq) is required")));
   h.lse[1] += 1;  // one value that is wrong in any order
   EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("(total_q, Hq)"))));
+}
+
+TEST(RowClues, WhatCountsFromTheQueryIndexFromATileOrFromSlots) {
+  const auto found = [](const Case& c, const std::function<void(reference::Problem&)>& change) {
+    reference::Problem wrong = problem_of(c);
+    change(wrong);
+    return clues(c, outputs_of(c, wrong, CaseInputs(c, kNoneStored)));
+  };
+  Case c = case_of(true);
+  c.params.window_left = 2;
+  EXPECT_THAT(found(c,
+                    [](reference::Problem& x) {
+                      x.window_left = -1;
+                      x.sees = [](int, int pos, int, int64_t key) { return key >= pos - 2; };
+                    }),
+              Contains(StartsWith("looks like: window_left counts from query i, not from its diagonal")));
+  c = case_of(true);
+  c.params.alibi = Alibi::kPerHead;
+  EXPECT_THAT(found(c,
+                    [p = c.params](reference::Problem& x) {
+                      x.causal = false;
+                      x.top_left = true;
+                      x.sees = [p](int seq, int pos, int, int64_t key) {
+                        const SeqLen& s = p.seqs[static_cast<std::size_t>(seq)];
+                        return key <= pos + s.k - s.q;
+                      };
+                    }),
+              Contains(StartsWith("looks like: ALiBi takes the distance of key j and query i for |i - j|")));
+  c = case_of(true);
+  c.params.kv = KvSource::kPacked;
+  c.params.gap_tokens = 3;
+  EXPECT_THAT(found(c,
+                    [](reference::Problem& x) {
+                      x.k_ends = x.k_lens;
+                      for (int& k : x.k_lens) k += 3;
+                    }),
+              Contains(StartsWith("looks like: sequences are taken to fill their slots")));
+  c = case_of(true);
+  c.params.seqs = {{40, 70}};
+  EXPECT_THAT(found(c,
+                    [](reference::Problem& x) {
+                      x.causal = false;
+                      x.sees = [](int, int pos, int, int64_t key) {
+                        return key <= std::min(pos / 16 * 16 + 15, 39) + 30;
+                      };
+                    }),
+              Contains(StartsWith("looks like: the causal mask is that of the last query of a tile of 16")));
+}
+
+TEST(RowClues, DescalesOfTheOtherTensor) {
+  Case c = case_of(true);
+  c.params.kv_dtype = KvDType::kE4m3;
+  const CaseInputs inputs(c, kNoneStored);
+  const Misread other(
+      problem_of(c), inputs, {.change = [&c](Tensor of, int seq, int pos, int head, std::span<double> row) {
+        for (std::size_t i = 0; of == Tensor::kV && i < row.size(); ++i) {
+          row[i] *= static_cast<double>(descale_of(c, Tensor::kK, seq, pos, head, static_cast<int>(i))) /
+                    static_cast<double>(descale_of(c, Tensor::kV, seq, pos, head, static_cast<int>(i)));
+        }
+      }});
+  EXPECT_THAT(clues(c, outputs_of(c, problem_of(c), other)),
+              Contains(StartsWith("looks like: V has the descale of K")));
+}
+
+TEST(RowClues, ScoresBeyondATypeAreNoneThatWereRoundedToIt) {
+  Case c = case_of(true);
+  c.params.head_dim = 128;
+  c.params.data = Profile::kHuge;  // some scores are below -65504: all keys of such a row are lost in fp16
+  HostOutputs h = right_outputs(c);
+  for (int64_t i = 0; i < cost_of(c.params).total_q * 4 * 128; ++i)
+    store_float(c.params.dtype, h.out.data(), i, 2 * load_float(c.params.dtype, h.out.data(), i));
+  EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("rounded to"))));
 }
 
 }  // namespace

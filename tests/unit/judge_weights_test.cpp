@@ -212,6 +212,13 @@ TEST(Weights, FactorsOfBlocks) {
       return right(r, j) + (power - 1) * std::log(sum);
     };
   };
+  EXPECT_THAT(clue([](const WeighedRow& r, int j) {
+                double sum = 0;
+                for (int i = j / 24 * 24; i < std::min(r.last() + 1, (j / 24 + 1) * 24); ++i)
+                  sum += std::exp(r.score[static_cast<std::size_t>(i)] - maxima(r, j, 24).second);
+                return right(r, j) - std::log(sum);
+              }),
+              HasSubstr("parts of 24 keys are merged by exp of their maxima, without their sums"));
   EXPECT_THAT(clue(merged(0)), HasSubstr("parts of 32 keys count the same, whatever their LSEs are"));
   EXPECT_THAT(clue(merged(std::numbers::ln2)),
               HasSubstr("parts of 32 keys are merged by exp2 of their natural LSEs"));

@@ -50,7 +50,9 @@ TEST(ReportFailures, WhatTheyHaveInCommon) {
   }
   EXPECT_THAT(
       failure_patterns(records),
-      ElementsAre("cuda_simt: all wrong cases, and 1 of 13 right ones, have more query heads than KV heads"));
+      ElementsAre(
+          "cuda_simt: all wrong cases, and 1 of 13 right ones, have more query heads than KV heads; what fits as "
+          "well: have a sequence whose length is a multiple of 128"));
   EXPECT_THAT(failure_patterns(grouped_paged_fail(true)), IsEmpty());
   EXPECT_THAT(failure_patterns(std::vector<Record>{passing("a")}), IsEmpty());
 }
@@ -92,16 +94,22 @@ TEST(ReportFailures, RightCasesSpeakAgainstAMistakeThatTheyWouldShow) {
     }
     records.push_back(std::move(r));
   }
+  EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 3 of 3 wrong cases look like: " + hides +
+                                                     ", but 3 right cases would be wrong by it, too"))
+      << "one of the traits may separate so few cases by chance";
+  const std::vector<Record> same = records;
+  for (int i = 0; i < 2; ++i) records.insert(records.end(), same.begin(), same.end());
   const std::string trait =
-      "cuda_simt: all wrong cases, and no right ones, have a last page that is full (few cases: perhaps by chance)";
+      "cuda_simt: all wrong cases, and no right ones, have a last page that is full; what fits as well: have a sequence "
+      "whose length is a multiple of 16";
   EXPECT_THAT(failure_patterns(records),
-              ElementsAre(trait, "cuda_simt: 3 of 3 wrong cases look like: " + hides +
-                                     ", but 3 right cases would be wrong by it, too"));
+              ElementsAre(trait, "cuda_simt: 9 of 9 wrong cases look like: " + hides +
+                                     ", but 9 right cases would be wrong by it, too"));
   for (Record& r : records) {
     if (r.status == Status::kFail) r.check->clues.push_back("looks like: " + page + " (4 wrong rows tried)");
   }
   EXPECT_THAT(failure_patterns(records),
-              ElementsAre(trait, "cuda_simt: 3 of 3 wrong cases look like: " + page));
+              ElementsAre(trait, "cuda_simt: 9 of 9 wrong cases look like: " + page));
 }
 
 TEST(ReportFailures, AnOutlierHidesNoMistakeThatRightCasesSpeakAgainst) {
@@ -190,6 +198,28 @@ TEST(ReportFailures, WhatMostOfThemLookLike) {
   EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 3 of 3 wrong cases look like: f"));
   records[0].check->clues = {"looks like: h (64 wrong rows tried)"};
   EXPECT_THAT(failure_patterns(records), IsEmpty()) << "no case has f or g alone";
+}
+
+TEST(ReportFailures, NoClueIsCutWithinItsWords) {
+  const std::string order =
+      "the LSE is written as (total_q, Hq), where (Hq, total_q) is required: lse_stride_head";
+  std::vector<Record> records(2, not_passing("f", Status::kFail, "wrong"));
+  for (Record& r : records) r.check.emplace().clues = {"looks like: " + order};
+  EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 2 of 2 wrong cases look like: " + order));
+}
+
+TEST(ReportFailures, WhatLaunchesShowStandsWhereNoMistakeIsNamed) {
+  std::vector<Record> records(3, not_passing("f", Status::kFail, "wrong"));
+  for (const int i : {0, 1})
+    records[i].check.emplace().clues = {fmt::format(
+        "a sequence alone is right with up to {} keys and wrong with more (checked by 9 launches): perhaps a part",
+        32 * (i + 2))};
+  EXPECT_THAT(
+      failure_patterns(records),
+      ElementsAre(
+          "cuda_simt: 2 wrong cases: a sequence alone is right with up to 64 keys and wrong with more, "
+          "with other numbers in some"));
+  EXPECT_EQ(ranked_failures(records)[0].alike, 2u);
 }
 
 TEST(ReportFailures, ARaceIsNamedAloneWhereMostOfThemAreOne) {

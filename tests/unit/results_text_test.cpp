@@ -54,6 +54,10 @@ TEST(RecordText, TimesHaveTheUnitThatFits) {
 }
 
 TEST(RecordText, NumbersMakeNoDifference) {
+  EXPECT_EQ(without_last_brackets("(T, H), where (H, T) is required"), "(T, H), where (H, T) is required");
+  EXPECT_EQ(without_last_brackets("as (T, H) (8 rows (of 9) tried)"), "as (T, H)");
+  EXPECT_EQ(without_last_brackets("(a)"), "");
+  EXPECT_EQ(without_last_brackets("a)"), "a)");
   EXPECT_EQ(without_numbers("head_dim 64, 128 required, given 7"), "head_dim #, # required, given #");
 }
 
