@@ -366,13 +366,8 @@ Runner::Reply Runner::call(const Request& request) {
 }
 
 Runner::Reply Runner::calls(std::span<const Request> requests) {
-<<<<<<< HEAD
-  if (faulted_) throw KernelError("the kernel's process waits for its end after a fault");
-  double begin = outer_us();
-=======
   if (fault_) throw *fault_;
-  double begin = now_us();
->>>>>>> 48f88246a956543b5cbf4c8e85f9042f10ef39ac
+  double begin = outer_us();
   if (!runs_) resume();
   for (const Request& r : requests) send_request(r);
   Reply reply;
