@@ -46,6 +46,7 @@ if [[ -n ${CI:-} ]]; then
 fi
 version=$(sed -n 's/^project(attnbench VERSION \([0-9.]*\).*/\1/p' "$attnbench_root/CMakeLists.txt")
 unset VIRTUAL_ENV ATTNBENCH PYTHONPATH
+step "CITATION.cff has the version" grep -qx "version: $version" "$attnbench_root/CITATION.cff"
 
 # cmake --install, and a plug-in that finds it. Before the wheel, whose options stay in the build folder.
 step "configure" cmake "$build" -DATTNBENCH_CARRY_LIBRARIES=OFF
@@ -98,13 +99,14 @@ step "its tag" env PATH="$venv/bin:$PATH" auditwheel repair --wheel-dir "$place/
 if python3 -m zipfile -l "$place"/tagged/*.whl | grep -F attnbench.libs/; then fail "the wheel does not carry these libraries"; fi
 step "pip install" "$venv/bin/pip" install numpy "$place"/tagged/attnbench-"$version"-py3-none-manylinux_*.whl
 size=$(stat -c %s "$place"/tagged/*.whl)
-((size < 40000000)) || fail "the wheel has $size bytes; less than 40 MB required"
+((size <= 45000000)) || fail "the wheel has $size bytes; at most 45 MB required"
 cd "$place/elsewhere"
 export PATH=$venv/bin:$PATH
 step "attnbench --version" output_has "attnbench $version " attnbench --version
 step "__version__" output_has "$version" python -c 'import attnbench; print(attnbench.__version__)'
 step "headers" output_has "$venv/include/attnbench" attnbench --include-dir
-step "quickstart" output_has " passed, 0 failed" attnbench run quickstart --no-time --quiet --device cpu --filter '8q1s1k|q1_q2|64q1s512'
+# No compiler, no CMake, and no process with more than 120 s of CPU time: a minute of a laptop, however busy this machine is.
+step "quickstart" output_has "17 passed, 0 failed" env -i PATH="$venv/bin" OMP_WAIT_POLICY=passive "$BASH" -c 'ulimit -t 120 && attnbench run quickstart --device cpu'
 step "selftest" output_has " faults caught" attnbench selftest --quiet --device cpu --seeds 1 --filter '^mask'
 step "new-kernel" attnbench new-kernel mine.py --numpy
 step "its interpreter" output_has mine env PATH=/usr/bin:/bin "$venv/bin/attnbench" kernels --plugin mine.py

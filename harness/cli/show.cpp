@@ -52,8 +52,9 @@ void add_show(CLI::App& app, Program& program) {
       ->required();
   list_option(
       *command, "--columns", c->options.columns,
-      "Columns: case kernel status time min p50 p90 p99 tflops gbs sol bound z rows ..., parameters of the "
-      "case (block_size), or places in an entry (clocks/sm_mhz). Times are in us, sol is a share");
+      "Columns: case kernel status time min p50 p90 p99 tail tflops gbs sol bound z rows ..., parameters of the "
+      "case (block_size), or places in an entry (clocks/sm_mhz). Times are in us, sol is a share, tail is p99 "
+      "over p50");
   option(*command, "--sort", c->options.sort, "COLUMN", "Sort by this column, the least first");
   command->add_flag("--descending", c->options.descending, "The largest first");
   list_option(*command, "--by", c->options.by,
@@ -65,7 +66,7 @@ void add_show(CLI::App& app, Program& program) {
   command->footer(
       "Examples:\n"
       "  attnbench show results/runs/quickstart --sort sol --limit 10\n"
-      "  attnbench show results.json --columns case,p50,p99 --sort p99 --descending\n"
+      "  attnbench show results.json --columns case,p50,p99,tail --sort tail --descending\n"
       "  attnbench show results.json --by block_size --columns time,gbs --format md");
   command->callback([=, &program] { program.chosen = [=] { return show_results(*c); }; });
 }

@@ -40,6 +40,7 @@ const std::map<std::string, std::string>& places() {
           std::pair("min", "min_us"), std::pair("p90", "p90_us"), std::pair("p99", "p99_us"),
           std::pair("z", "max_z")})
       out[name] = out.at(of);
+    out["tail"] = "tail";
     return out;
   }();
   return known;
@@ -120,6 +121,8 @@ ShownTable show(std::span<const Record> records, const ShowOptions& options) {
     Json row = row_of(r);
     const Json::json_pointer params("/attnbench/params");
     if (r.entry && r.entry->contains(params)) row["params"] = r.entry->at(params);
+    const Json p99 = value_of(row, "p99"), p50 = value_of(row, "p50");
+    if (p99.is_number() && p50.is_number() && p50 > 0) row["tail"] = p99.get<double>() / p50.get<double>();
     std::vector<Json>& cells = table.rows.emplace_back();
     for (const std::string& c : table.columns) cells.push_back(value_of(row, c));
   }
