@@ -28,7 +28,8 @@ function ratio_plot({ id, title, hint, controls, rows, listed, band, y, tip, abo
         groups.get(row.change).push({ x: i + 1, y: row.ratio, lo: row.lo, hi: row.hi, result: row.result, row });
       });
       const ends = drawn.flatMap((row) => [row.ratio, row.lo ?? row.ratio, row.hi ?? row.ratio]);
-      const [y_min, y_max] = log_range([...ends, 1 - 1.5 * band, 1 + 1.5 * band], 1.01);
+      const [low, high] = log_range([...ends, 1 - 1.5 * band, 1 + 1.5 * band], 1);
+      const log = high / low > 4, [y_min, y_max] = log ? [low / 1.2, high * 1.2] : [low / 1.01, high * 1.01];
       const room = Math.max(0.7, drawn.length * 0.015), x_min = 1 - room, x_max = drawn.length + room;
       const flat = (at, dash) => ({
         data: [{ x: x_min, y: at }, { x: x_max, y: at }], showLine: true, pointRadius: 0, pointHitRadius: 0,
@@ -42,7 +43,7 @@ function ratio_plot({ id, title, hint, controls, rows, listed, band, y, tip, abo
       return {
         datasets, plugins: [whiskers],
         x: { ...axis({ title: "cases, in the order of their ratio", min: x_min, max: x_max }), ticks: { display: false } },
-        y: axis({ title: y(), min: y_min, max: y_max, log: y_max / y_min > 4 }),
+        y: axis({ title: y(), min: y_min, max: y_max, log }),
         summary: `${plural(drawn.length, "case")} compared.`,
         tip: (p) => (p.row ? [...tip(p.row), `× ${digits(p.row.ratio)} (${digits(p.row.lo)} to ${digits(p.row.hi)})`] : []),
       };
