@@ -83,7 +83,7 @@ int report(const ReportCommand& c) {
   }
   if (c.format == "svg") return write_plots(c, sets);
   PageOptions options;
-  if (!c.title.empty()) options.title = c.title;
+  options.title = c.title;
   std::optional<PageComparison> comparison;
   if (base) {
     CompareOptions compare;
@@ -118,7 +118,7 @@ void add_report(CLI::App& app, Program& program) {
         "--format csv,md,junit, writes those without running anything again",
         given);
   });
-  option(*command, "--title", c->title, "TEXT", "Heading of the page");
+  option(*command, "--title", c->title, "TEXT", "Heading of the page (default: the name of the sweep)");
   command->footer(
       "Examples:\n"
       "  attnbench report results/runs/quickstart -o report.html\n"

@@ -336,9 +336,10 @@ std::vector<RankedFailure> ranked_failures(std::vector<const Record*> records) {
                    [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   std::vector<RankedFailure> out;
   for (std::size_t i = 0; out.size() < records.size(); ++i) {
-    for (const auto& of : kinds) {
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+      const auto& of = kinds[kind];
       const bool told = i == 0 && kind_of(*of[0]) != status_name(of[0]->status);  // something that they share
-      if (i < of.size()) out.push_back({of[i], told ? of.size() : 0});
+      if (i < of.size()) out.push_back({of[i], told ? of.size() : 0, kind});
     }
   }
   return out;

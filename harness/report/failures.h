@@ -13,6 +13,7 @@ namespace attnbench {
 struct RankedFailure {
   const Record* record;
   std::size_t alike;  ///< failures of its kind, if it is the one of least work; else 0
+  std::size_t kind;   ///< number of its kind
 
   /// "12 failures are of this kind: here is the one of least work"; empty if it is not the first of several.
   std::string alike_text() const;

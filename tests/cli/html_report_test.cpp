@@ -1,123 +1,20 @@
 // The HTML report in a browser: it loads without complaint, draws, filters, opens a case, and shows the text
 // of results as text. Skips if no Chromium is installed.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <filesystem>
 #include <regex>
 
-#include "tests/cli/browser.h"
-#include "tests/cli/program.h"
+#include "tests/cli/html_page.h"
 
 namespace attnbench::testing {
 namespace {
 
-using nlohmann::json;
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr std::uintmax_t kLargestPage = 2000000;
-
-std::vector<std::string> h100_files() {
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("results/baselines/h100"))) {
-    if (entry.path().extension() == ".json") files.push_back(entry.path().string());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-class HtmlReport : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const auto chromium = find_chromium();
-    if (!chromium) GTEST_SKIP() << "no chromium in PATH (apt: chromium)";
-    const Outcome o = run_attnbench(scratch_, {"report", h100_files().front(), "-o", "probe.html"});
-    if (o.exit_code == 2 && o.err.find("built without Chart.js") != std::string::npos) GTEST_SKIP() << o.err;
-    browser_ = std::make_unique<Browser>(*chromium, scratch_.path("profile"));
-  }
-
-  /// Writes the page and opens it.
-  void show(std::vector<std::string> args, const Browser::View& view = {}, const std::string& fragment = "") {
-    args.insert(args.begin(), "report");
-    args.insert(args.end(), {"-o", "page.html"});
-    const Outcome o = run_attnbench(scratch_, args);
-    ASSERT_EQ(o.exit_code, 0) << o.err;
-    browser_->open(scratch_.path("page.html"), view, fragment);
-  }
-  json js(const std::string& expression) { return browser_->evaluate(expression); }
-  std::string text_of(const std::string& selector) {
-    return js("(document.querySelector('" + selector + "') || {textContent: 'none'}).textContent")
-        .get<std::string>();
-  }
-  void filter(const std::string& text) {
-    js("document.getElementById('filter').focus(); document.getElementById('filter').select()");
-    browser_->type_text(text);
-    EXPECT_TRUE(browser_->wait_for("location.hash.includes('filter=')")) << text;
-  }
-
-  Scratch scratch_;
-  std::unique_ptr<Browser> browser_;
-};
-
-/// For each visible canvas: the number of drawn pixels and of colours.
-constexpr const char* kCanvases =
-    "[...document.querySelectorAll('canvas')].filter(c => c.offsetParent).map(c => {"
-    "  const d = new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer);"
-    "  return {drawn: d.filter(p => p).length, colors: new Set(d).size, width: c.clientWidth}; })";
-
-/// An entry of results.json as the program writes it, reduced to what the page needs.
-json entry(const std::string& id, const std::string& kernel, double us, const std::string& reason = "") {
-  json samples = json::array();
-  for (int i = 0; i < 20; ++i) samples.push_back(us * (1 + 0.001 * (i % 5)));
-  json a = {{"id", id},
-            {"op", "attention"},
-            {"sweep", "s"},
-            {"kernel", kernel},
-            {"device", "cpu"},
-            {"seed", 1},
-            {"params",
-             {{"dtype", "bf16"},
-              {"batch", "8q1s1k"},
-              {"num_seqs", 8},
-              {"total_q", 8},
-              {"total_k", 8192},
-              {"max_q", 1},
-              {"max_k", 1024},
-              {"head_dim", 128},
-              {"kv", "paged"}}},
-            {"repro", "attnbench run --case x --kernel " + kernel},
-            {"status", reason.empty() ? "pass" : "fail"},
-            {"reason", reason},
-            {"check", {{"method", "full"}, {"rows", 8}, {"rows_total", 8}, {"max_z", 2.5}}},
-            {"time",
-             {{"median_us", us},
-              {"lo_us", us * 0.99},
-              {"hi_us", us * 1.01},
-              {"samples_us", samples},
-              {"cache", "cold"}}},
-            {"flop", 1e9},
-            {"bytes", 1e8},
-            {"tflops", 1e-3 / us * 1e6},
-            {"gbs", 1e5 / us},
-            {"sol", 0.5}};
-  return {{"name", id + "/" + kernel}, {"attnbench", a}};
-}
-
-std::string results_text(const std::vector<json>& entries, const std::string& run_name = "run",
-                         bool disturbed = false) {
-  const json context = {
-      {"date", "2026-01-02T03:04:05+00:00"},
-      {"attnbench",
-       {{"name", run_name},
-        {"complete", true},
-        {"device", {{"name", "cpu"}, {"kind", "cpu"}, {"model", "A CPU"}}},
-        {"ceilings", {{"read_gbs", 100}, {"matmul_tflops", {{"bf16", 2}}}, {"disturbed", disturbed}}}}}};
-  return json{{"context", context}, {"benchmarks", entries}}.dump();
-}
 
 TEST_F(HtmlReport, SharesOfDisturbedCeilingsAreMarked) {
   const std::vector<json> entries = {entry("a", "cpu", 100)};
@@ -178,9 +75,10 @@ TEST_F(HtmlReport, ShowsTheH100ResultsWithoutComplaint) {
   show(h100_files());
   EXPECT_LT(std::filesystem::file_size(scratch_.path("page.html")), kLargestPage);
   EXPECT_THAT(browser_->complaints(), IsEmpty());
-  EXPECT_EQ(text_of("h1"), "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(text_of("h1"), "perf_decode, perf_mixed, perf_prefill, quickstart");
+  EXPECT_EQ(text_of(".device"), "NVIDIA H100 80GB HBM3");
   const json canvases = js(kCanvases);
-  ASSERT_EQ(canvases.size(), 4u);  // roofline, rate, latency, errors
+  ASSERT_EQ(canvases.size(), 5u);  // time, rate, kernel against kernel, roofline, errors
   for (const json& c : canvases) {
     EXPECT_GT(c["drawn"].get<int>(), 2000) << c;
     EXPECT_GT(c["colors"].get<int>(), 20) << c;
@@ -384,7 +282,7 @@ TEST_F(HtmlReport, FitsAPhoneAndTheDark) {
   show(h100_files(), phone);
   EXPECT_EQ(js("document.documentElement.scrollWidth"), 390);
   const json light = js(kCanvases);
-  EXPECT_EQ(light.size(), 4u);
+  EXPECT_EQ(light.size(), 5u);
   for (const json& c : light) EXPECT_GT(c["width"].get<int>(), 300);
   js("location.hash = 'case=3'");
   ASSERT_TRUE(browser_->wait_for("document.querySelector('#case-title')"));

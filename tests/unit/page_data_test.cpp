@@ -75,7 +75,7 @@ TEST(PageData, HoldsWhatTheFileHolds) {
     const ordered_json& r = data["results"][i];
     const ordered_json& c = data["cases"][r["case"].get<std::size_t>()];
     EXPECT_EQ(c["id"], a["id"].get<std::string>());
-    ordered_json params = data["params_common"];
+    ordered_json params = data["params_default"];
     params.update(c["params"]);
     EXPECT_EQ(nlohmann::json(params), nlohmann::json(a["params"]));
     EXPECT_EQ(c["repro"][0].get<std::string>() + "k" + c["repro"][1].get<std::string>(),

@@ -6,7 +6,7 @@ function case_page(r) {
   const node = el("article", { class: "case", "aria-labelledby": "case-title" },
     el("p", {}, el("a", { href: "#", class: "back", on: { click: back_to_list } }, "← All results")),
     el("div", { class: "case-head" },
-      el("h1", { id: "case-title", tabindex: "-1" }, r.id),
+      el("h2", { id: "case-title", tabindex: "-1" }, r.id),
       el("p", { class: "chips" },
         el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]),
         el("span", { class: "chip" }, r.kernel === "none" ? "no kernel" : r.kernel),
@@ -31,7 +31,7 @@ function time_panel(r) {
       ["median", micros(t.median_us)],
       ["95 % interval", `${micros(t.lo_us)} – ${micros(t.hi_us)}${timed_vague(r) ? ": the time is not usable" : ""}`],
       ["samples", t.samples.toLocaleString("en-US")],
-      ["least, p90, p99", is_number(t.p99_us) ? [t.min_us, t.p90_us, t.p99_us].map(micros).join(", ") : ""],
+      ["least, p50, p90, p99", is_number(t.p99_us) ? [t.min_us, t.median_us, t.p90_us, t.p99_us].map(micros).join(", ") : ""],
       ["rate", is_number(r.tflops) && r.flop > 0 ? flop_rate(r.tflops) : ""],
       ["traffic", is_number(r.gbs) ? `${digits(r.gbs, 4)} GB/s` : ""],
       ["%SOL", is_number(r.sol) ? percent(r.sol, 3) : ""],
@@ -98,10 +98,13 @@ function power_facts(p) {
   ];
 }
 
+/** What the case sets, then, folded, the parameters with their defaults. */
 function params_panel(r) {
-  const shown_value = (v) => (v === null ? "" : String(v));
-  return el("section", { class: "panel" }, el("h2", {}, "Parameters"),
-    facts([["sweep", r.item.sweep], ["seed", shown_value(r.item.seed ?? null)], ...Object.entries(r.params).map(([k, v]) => [k, shown_value(v)])]));
+  const rows = (names) => facts(names.map((name) => [name, r.params[name] === null ? "none" : String(r.params[name])]));
+  const own = Object.keys(r.params).filter((name) => !follows(r.params, name)), defaults = Object.keys(data.params_default).filter((name) => !own.includes(name));
+  return el("section", { class: "panel", id: "params" }, el("h2", {}, "Parameters"),
+    facts([["sweep", r.item.sweep], ["seed", r.item.seed === undefined ? "" : String(r.item.seed)]]), rows(own),
+    own.length ? el("details", {}, el("summary", {}, `${plural(defaults.length, "parameter")} with their defaults`), rows(defaults)) : null);
 }
 
 function also_panel(list) {

@@ -46,7 +46,7 @@ function log_range(values, room = 1.25) {
   return [good.reduce((a, b) => Math.min(a, b)) / room, good.reduce((a, b) => Math.max(a, b)) * room];
 }
 
-/** options: title, min, max, log, powers (ticks at powers of two), show (value -> text). */
+/** options: title, min, max, log, powers (ticks at powers of two), ticks (their values), show (value -> text). */
 function axis(options) {
   const show = options.show || tick;
   const a = {
@@ -55,11 +55,11 @@ function axis(options) {
     max: options.max,
     title: { display: true, text: options.title, color: theme.color("muted") },
     grid: { color: theme.color("grid"), borderColor: theme.color("line"), drawTicks: false },
-    ticks: { color: theme.color("muted"), padding: 6, maxRotation: 0, autoSkip: false, callback: (v) => show(v) },
+    ticks: { color: theme.color("muted"), padding: 6, maxRotation: options.ticks ? 60 : 0, autoSkip: false, callback: (v) => show(v) },
   };
   a.afterBuildTicks = (scale) => {
-    const ticks = (options.powers ? power_ticks : options.log ? decade_ticks : linear_ticks)(scale.min, scale.max);
-    scale.ticks = ticks.length >= 2 ? ticks : linear_ticks(scale.min, scale.max);  // short: too few powers
+    const ticks = options.ticks ? options.ticks.map((value) => ({ value })) : (options.powers ? power_ticks : options.log ? decade_ticks : linear_ticks)(scale.min, scale.max);
+    scale.ticks = options.ticks || ticks.length >= 2 ? ticks : linear_ticks(scale.min, scale.max);  // short: too few powers
   };
   return a;
 }
@@ -102,14 +102,14 @@ const whiskers = {
     for (const dataset of chart.data.datasets) {
       ctx.strokeStyle = dataset.borderColor;
       ctx.globalAlpha = 0.55;
+      ctx.beginPath();
       for (const p of dataset.data) {
         if (!is_number(p.lo) || !is_number(p.hi)) continue;
         const x = scales.x.getPixelForValue(p.x);
-        ctx.beginPath();
         ctx.moveTo(x, scales.y.getPixelForValue(p.lo));
         ctx.lineTo(x, scales.y.getPixelForValue(p.hi));
-        ctx.stroke();
       }
+      ctx.stroke();
     }
     ctx.restore();
   },
@@ -135,6 +135,16 @@ function kernel_dataset(kernel, points, more = {}) {
     label: kernel, data: points, borderColor: color, backgroundColor: `${color}b0`, pointStyle: shape_of(kernel),
     radius: 4, hoverRadius: 7, hitRadius: 6, borderWidth: 1, ...more,
   };
+}
+
+/** Leaves out points that lie on others: many thousand take seconds. `x`, `y`: the axes. */
+function thin_out(datasets, x, y) {
+  if (datasets.reduce((n, d) => n + d.data.length, 0) < 3000) return;
+  const cell = (v, a, cells) => Math.round(cells * (a.type === "logarithmic" ? Math.log(v / a.min) / Math.log(a.max / a.min) : (v - a.min) / (a.max - a.min)));
+  for (const d of datasets.filter((of) => !of.showLine)) {
+    const taken = new Set();
+    d.data = d.data.filter((p) => taken.size !== taken.add(cell(p.x, x, 600) * 1000 + cell(p.y, y, 250)).size);
+  }
 }
 
 /**
@@ -177,6 +187,7 @@ class Plot {
       return;
     }
     this.canvas.setAttribute("aria-label", `${this.title}. ${plot.summary} Arrow keys go from point to point, Enter opens one.`);
+    thin_out(plot.datasets, plot.x, plot.y);
     this.chart = new Chart(this.canvas, {
       type: plot.type || "scatter",
       data: { datasets: plot.datasets, labels: plot.labels },
@@ -220,7 +231,7 @@ class Plot {
       if (lines[lines.length - 1].length + part.length > room) lines.push("");
       lines[lines.length - 1] += part;
     }
-    return lines.filter((l) => l).map((l) => (l.length > room + 10 ? `${l.slice(0, room + 9)}…` : l));
+    return lines.filter((l) => l).map((l) => cut_middle(l, room + 10));
   }
 
   open(item) {

@@ -47,7 +47,7 @@ function term(word) {
   const match = /^([a-z_]+)(!=|<=|>=|=|<|>)(.+)$/i.exec(word);
   if (match) {
     const key = match[1].toLowerCase();
-    if (Object.hasOwn(figure_keys, key) || results.some((r) => Object.hasOwn(r.params, key))) {
+    if (Object.hasOwn(figure_keys, key) || key in data.params_default || results.some((r) => Object.hasOwn(r.params, key))) {
       return comparison_term(key, match[2], match[3]);
     }
   }

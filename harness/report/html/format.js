@@ -1,6 +1,13 @@
 // Numbers and units for people. A missing figure is "–".
 const kNone = "–";
 
+const whole_number = new Intl.NumberFormat("en-US");  // each toLocaleString() would make its own
+const collator = new Intl.Collator("en", { numeric: true });
+
+function by_name(a, b) {
+  return is_number(a) && is_number(b) ? a - b : collator.compare(String(a), String(b));
+}
+
 function is_number(v) {
   return typeof v === "number" && Number.isFinite(v);
 }
@@ -64,7 +71,7 @@ function tokens(n) {
   if (!is_number(n)) return kNone;
   if (n >= 1 << 20 && n % (1 << 20) === 0) return `${n >> 20}m`;
   if (n >= 1024 && n % 1024 === 0) return `${n >> 10}k`;
-  return n.toLocaleString("en-US");
+  return whole_number.format(n);
 }
 
 /** A number on an axis, with no more digits than needed. */
@@ -88,4 +95,10 @@ function scaled(v, unit) {
 
 function plural(n, word) {
   return `${n.toLocaleString("en-US")} ${word}${n === 1 ? "" : "s"}`;
+}
+
+/** A text of at most `room` characters: its middle gives way. */
+function cut_middle(text, room) {
+  const end = Math.floor((room - 1) / 2);
+  return text.length <= room ? text : `${text.slice(0, room - 1 - end)}…${text.slice(-end)}`;
 }

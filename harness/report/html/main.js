@@ -39,13 +39,9 @@ function after_pause(milliseconds, action) {
 }
 
 function make_page() {
-  const sections = [roofline_plot(), throughput_plot(), latency_plot(), error_plot()];
-  if (data.comparison) sections.push(comparison_section());
+  const sections = [data.comparison ? comparison_section() : null, axis_section(), versus_section(), roofline_plot(), error_plot()].filter(Boolean);
   const table = result_table();
-  const [roofline, throughput, latency, errors, comparison] = sections;
-  const list = el("div", { id: "list" },
-    comparison ? comparison.figure : null, token_section(), roofline.figure,
-    el("div", { class: "pair" }, throughput.figure, latency.figure), errors.figure, table.node, environment_section());
+  const list = el("div", { id: "list" }, token_section(), sections.map((s) => s.figure), table.node, environment_section());
   const main = document.getElementById("main");
   const problem = el("p", { class: "filter-error", role: "alert" });
   const count = el("output", { class: "count", for: "filter" });
@@ -130,33 +126,43 @@ function make_page() {
   draw_legend();
   fill(document.getElementById("top"),
     el("div", { class: "bar" },
-      el("p", { class: "title" }, data.title), el("span", { class: "spacer" }), theme.switch_button(redraw)),
+      el("h1", { class: "title" }, data.title), el("span", { class: "spacer" }), theme.switch_button(redraw)),
     el("div", { class: "bar controls" },
       box, count, legend),
     problem,
     el("p", { id: "filter-help", class: "visually-hidden" }, "Words must all match. A word may be text, a regular expression between slashes, or a comparison such as max_k>=8k; a minus sign excludes. The slash key goes here."));
   const problems = problems_section();
   if (problems) list.prepend(problems);
-  list.prepend(overview());
+  list.prepend(overview(list));
   route();
 }
 
 const kProblemsShown = 20;
 
-/** What a reader should look at before any plot; null if there is nothing. */
+/**
+ * What a reader should look at before any plot; null if there is nothing. Failures that share a clue stand below the
+ * one of least work.
+ */
 function problems_section() {
   if (!data.problems.length) return null;
-  const more = data.problems.length - kProblemsShown;
-  const notes = (r, alike) => [r.reason || "", ...clues_of(r), alike].filter(Boolean).map((text) => el("p", { class: "note" }, text));
+  const alike = new Map(data.problems.filter((p) => p.alike).map((p) => [p.kind, []]));
+  const first = data.problems.filter((p) => p.alike || !alike.has(p.kind) || (alike.get(p.kind).push(results[p.result]), false));
+  const more = first.length - kProblemsShown;
+  const head = (r) => [el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]), " ", el("a", { class: "id", href: case_link(r.index) }, r.name)];
+  const others = (list) => el("details", {}, el("summary", {}, `${plural(list.length, "other")} of this kind`),
+    el("ul", { class: "problems" }, list.slice(0, 5 * kProblemsShown).map((r) => el("li", {}, ...head(r)))));
+  const item = (p) => {
+    const r = results[p.result];
+    const notes = [r.reason || "", ...clues_of(r), p.alike].filter(Boolean).map((text) => el("p", { class: "note" }, text));
+    return el("li", {}, ...head(r), ...notes, p.alike ? others(alike.get(p.kind)) : null);
+  };
   return el("section", { class: "panel", id: "problems", "aria-labelledby": "problems-title" },
     el("h2", { id: "problems-title" }, "To look at"),
-    el("ul", { class: "problems" }, data.problems.slice(0, kProblemsShown).map((p) => [results[p.result], p.alike]).map(([r, alike]) => el("li", {},
-      el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]), " ",
-      el("a", { class: "id", href: case_link(r.index) }, r.name), ...notes(r, alike)))),
+    el("ul", { class: "problems" }, first.slice(0, kProblemsShown).map(item)),
     more > 0 ? el("p", { class: "note" }, `and ${more.toLocaleString("en-US")} more: the counts above filter the table.`) : null);
 }
 
-function overview() {
+function overview(list) {
   const by_status = new Map();
   for (const r of results) by_status.set(r.shown, (by_status.get(r.shown) || 0) + 1);
   const devices = [...new Set(data.runs.map(model_of))];
@@ -164,14 +170,14 @@ function overview() {
   const revisions = [...new Set(data.runs.map((r) => r.revision).filter(Boolean))];
   const span = dates.length ? (dates[0] === dates[dates.length - 1] ? dates[0] : `${dates[0]} – ${dates[dates.length - 1]}`) : "";
   return el("section", { class: "overview", "aria-label": "Overview" },
-    el("h1", {}, devices.join(", ")),
+    el("p", { class: "device" }, devices.join(", ")),
     el("p", { class: "hint" }, [plural(new Set(data.cases.map((c) => c.id)).size, "case"), plural(data.runs.length, "run"), span, revisions.length ? `revision ${revisions.join(", ")}` : ""].filter(Boolean).join(" · ")),
     el("p", { class: "chips" }, Object.keys(status_words).filter((s) => by_status.has(s)).map((s) =>
       el("a", { class: `chip ${status_class(s)}`, href: `#${new URLSearchParams({ filter: `status=${s}` })}` }, `${by_status.get(s).toLocaleString("en-US")} ${status_words[s]}`))),
     el("nav", { "aria-label": "Sections" }, [
-      data.comparison ? ["comparison", "Against the baseline"] : null, ["roofline", "Roofline"], ["throughput", "Rate by length"],
-      ["latency", "Decode latency"], ["errors", "Errors"], ["cases", "All results"], ["environment", "Environment"],
-    ].filter(Boolean).map(([id, name]) => el("button", { type: "button", class: "jump", on: { click: () => {
+      ["comparison", "Against the baseline"], ["by-axis", "Time and rate by axis"], ["versus", "Kernel against kernel"],
+      ["roofline", "Roofline"], ["errors", "Errors"], ["cases", "All results"], ["environment", "Environment"],
+    ].filter(([id]) => list.querySelector(`#${id}`)).map(([id, name]) => el("button", { type: "button", class: "jump", on: { click: () => {
       const target = document.getElementById(id);
       target.scrollIntoView();
       target.setAttribute("tabindex", "-1");

@@ -1,10 +1,16 @@
 #include "harness/report/html/page_data.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
+#include "harness/config/keys.h"
+#include "harness/facts/median_interval.h"
+#include "harness/facts/two_speeds.h"
 #include "harness/judge/error_model.h"
 #include "harness/report/failures.h"
 #include "harness/report/html/case_facts.h"
@@ -87,45 +93,38 @@ Out run_of(const ResultSet& set) {
   return run;
 }
 
-/// For each parameter, the value that most cases have.
-Out common_params(const std::vector<Out>& params) {
-  std::map<std::string, std::map<std::string, int>> counts;  // key -> dumped value -> cases
-  for (const Out& p : params) {
-    for (const auto& [key, value] : p.items())
-      ++counts[key][value.dump(-1, ' ', false, Json::error_handler_t::replace)];
+/// Names of the runs: those of their sweeps.
+std::string title_of(std::span<const ResultSet> sets) {
+  std::vector<std::string> names;
+  for (const ResultSet& set : sets) {
+    if (!set.context.name.empty() && std::ranges::find(names, set.context.name) == names.end())
+      names.push_back(set.context.name);
   }
-  Out common = Out::object();
-  for (const auto& [key, values] : counts) {
-    const auto most =
-        std::ranges::max_element(values, [](const auto& a, const auto& b) { return a.second < b.second; });
-    // A parameter that a case omits has the common value, so only parameters that every case has may be
-    // common.
-    int with_key = 0;
-    for (const auto& [value, n] : values) with_key += n;
-    if (with_key == static_cast<int>(params.size())) common[key] = Out::parse(most->first, nullptr, false);
-  }
-  return common;
+  return names.empty() ? "attnbench report" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 class Builder {
  public:
   Builder(std::span<const ResultSet> sets, const PageOptions& options) : sets_(sets) {
     std::size_t samples = 0;
-    std::vector<Out> params;
     for (const ResultSet& set : sets) {
       for (const Record& r : set.results) {
         samples += r.samples_us().size();
-        if (Out p = params_of(r); p.is_object()) params.push_back(std::move(p));
+        const Out given = params_of(r);
+        if (!given.is_object() || given.size() >= defaults_.size()) continue;
+        const Out all = defaults_;  // an older program did not know all parameters
+        for (const auto& [key, value] : all.items()) {
+          if (!given.contains(key)) defaults_.erase(key);
+        }
       }
     }
     every_ = options.max_samples == 0 ? 1 : (samples + options.max_samples - 1) / options.max_samples;
     every_ = std::max<std::size_t>(every_, 1);
-    common_ = common_params(params);
   }
 
   Out build(const PageOptions& options) {
     Out data;
-    data["title"] = options.title;
+    data["title"] = options.title.empty() ? title_of(sets_) : options.title;
     data["runs"] = Out::array();
     for (const ResultSet& set : sets_) data["runs"].push_back(run_of(set));
     data["limits"] = {{"max_z", kMaxZ},
@@ -134,22 +133,24 @@ class Builder {
                       {"max_row_z2", 1},
                       {"vague", kVague}};
     data["samples_every"] = every_;
-    data["params_common"] = common_;
+    data["params_default"] = defaults_;
     cases_ = Out::array();
     Out results = Out::array();
     CoverageCounter kernels;
     std::vector<const Record*> all;
+    std::map<const Record*, std::size_t> numbers;
     for (std::size_t run = 0; run < sets_.size(); ++run) {
       for (const Record& r : sets_[run].results) {
         results.push_back(result_of(r, run));
         kernels.add(r);
+        numbers[&r] = all.size();
         all.push_back(&r);
       }
     }
     data["problems"] = Out::array();
     for (const RankedFailure& f : ranked_failures(all))
       data["problems"].push_back(
-          {{"result", std::ranges::find(all, f.record) - all.begin()}, {"alike", f.alike_text()}});
+          {{"result", numbers.at(f.record)}, {"kind", f.kind}, {"alike", f.alike_text()}});
     data["kernels"] = Out::array();
     for (const Coverage& c : kernels.all()) {
       data["kernels"].push_back({{"kernel", c.kernel},
@@ -189,17 +190,15 @@ class Builder {
     }
     if (const auto facts = facts_of(r)) {
       c["phase"] = facts->phase;
-      if (facts->uniform) c["setting"] = facts->setting;
       if (facts->apart) c["apart"] = true;
     }
     c["repro"] = repro_parts(r);
-    if (const Json& formula = at(own, "formula"); formula.is_string()) c["formula"] = formula;
     if (const Out params = params_of(r); params.is_object()) {
-      Out differing = Out::object();
+      Out set = Out::object();
       for (const auto& [key, value] : params.items()) {
-        if (!common_.contains(key) || common_[key] != value) differing[key] = value;
+        if (!defaults_.contains(key) || defaults_[key] != value) set[key] = value;
       }
-      c["params"] = std::move(differing);
+      c["params"] = std::move(set);
     }
     const std::string text = c.dump(-1, ' ', false, Out::error_handler_t::replace);
     const auto [it, fresh] = case_numbers_.try_emplace(text, cases_.size());
@@ -218,26 +217,13 @@ class Builder {
     if (!r.reason.empty()) out["reason"] = r.reason;
     const Json& a = r.entry != nullptr ? at(*r.entry, "attnbench") : none();
     if (at(a, "check").is_object()) {
-      // No panel lists the invariants. A broken one is the reason.
-      out["check"] = figures_of(at(a, "check"), {"pass", "reason", "invariants"}, 4);
+      // What no panel shows is left out. A broken invariant is the reason.
+      out["check"] = figures_of(
+          at(a, "check"), {"pass", "reason", "invariants", "outputs_digest", "slope", "probs_max_z"}, 4);
       // Unrounded: the table rounds it once, as the console does.
       if (const Json& z = at(at(a, "check"), "max_z"); z.is_number_float()) out["check"]["max_z"] = z;
     }
-    if (r.median_us()) {
-      Out t =
-          at(a, "time").is_object()
-              ? figures_of(at(a, "time"), {"samples_us", "mean_us", "cpu_time_us", "iterations"}, kTimeDigits)
-              : Out::object();
-      t["median_us"] = figure(r.median_us());
-      t["lo_us"] = figure(std::optional(r.time->lo_us));
-      t["hi_us"] = figure(std::optional(r.time->upper_us()));
-      t["samples"] = r.samples_us().size();
-      t["samples_us"] = Out::array();
-      for (std::size_t i = 0; i < r.samples_us().size(); i += every_) {
-        t["samples_us"].push_back(figure(Json(r.samples_us()[i]), kTimeDigits));
-      }
-      out["time"] = std::move(t);
-    }
+    if (r.median_us()) out["time"] = time_of(r, at(a, "time"));
     for (const char* key : {"flop", "executed_flop", "bytes", "tflops", "gbs", "sol", "floor_us"}) {
       if (at(a, key).is_number()) out[key] = figure(at(a, key));
     }
@@ -249,6 +235,36 @@ class Builder {
     return out;
   }
 
+  Out time_of(const Record& r, const Json& own) {
+    Out t = own.is_object() ? figures_of(own,
+                                         {"samples_us", "mean_us", "cpu_time_us", "iterations", "watch",
+                                          "plan_us", "code", "copies"},
+                                         kTimeDigits)
+                            : Out::object();
+    t["median_us"] = figure(r.median_us());
+    t["lo_us"] = figure(std::optional(r.time->lo_us));
+    t["hi_us"] = figure(std::optional(r.time->upper_us()));
+    t["samples"] = r.samples_us().size();
+    t["samples_us"] = Out::array();
+    for (std::size_t i = 0; i < r.samples_us().size(); i += every_)
+      t["samples_us"].push_back(figure(Json(r.samples_us()[i]), kTimeDigits));
+    if (r.samples_us().empty()) return t;
+    std::vector<double> x = r.samples_us();
+    std::ranges::sort(x);
+    const std::pair<const char*, double> shares[] = {{"min_us", 0}, {"p90_us", 0.9}, {"p99_us", 0.99}};
+    for (const auto& [key, share] : shares) t[key] = figure(Json(quantile(x, share)), kTimeDigits);
+    // Outliers are farther from the middle half of the samples than three times its width, or 1.5 % of the median.
+    const double q1 = quantile(x, 0.25), q3 = quantile(x, 0.75);
+    const double far = 3 * std::max(q3 - q1, 0.005 * *r.median_us());
+    for (const double us : x) {
+      if (us < q1 - far || us > q3 + far) t["outliers_us"].push_back(figure(Json(us), kTimeDigits));
+    }
+    if (const auto speeds = r.time->busy() ? std::nullopt : two_speeds(std::move(x)))
+      t["two_speeds"] = {figure(Json(speeds->quick), kTimeDigits), figure(Json(speeds->slow), kTimeDigits),
+                         figure(Json(speeds->quick_share), 2)};
+    return t;
+  }
+
   const Json& run_context(std::size_t run) const {
     const auto& entry = sets_[run].context_entry;
     return entry != nullptr ? at(*entry, "attnbench") : none();
@@ -256,7 +272,8 @@ class Builder {
 
   std::span<const ResultSet> sets_;
   std::size_t every_ = 1;
-  Out common_, cases_;
+  Out defaults_ = sorted(reported_params(CaseParams{}));  ///< of the parameters that all cases have
+  Out cases_;
   std::map<std::string, std::size_t> case_numbers_;
 };
 

@@ -12,8 +12,8 @@
 namespace attnbench {
 
 struct PageOptions {
-  std::string title = "attnbench report";
-  std::size_t max_samples = 40000;  ///< over all results; above it every n-th is kept, and the page says so
+  std::string title;                 ///< empty: the names of the runs' sweeps
+  std::size_t max_samples = 400000;  ///< over all results; above it every n-th is kept, and the page says so
 };
 
 /// RESULTS against BASE, as `attnbench compare` judges them. If the times of the two are incomparable, shares
@@ -30,8 +30,8 @@ ResultSet joined(std::span<const ResultSet> sets);
 
 PageComparison compare_with(const ResultSet& base, std::span<const ResultSet> sets, CompareOptions options);
 
-/// Data of the page. Times and figures are rounded to five or six digits. Parameters that most cases share
-/// are written once, in `params_common`.
+/// Data of the page. Times and figures are rounded to five or six digits. `params` of a case leaves out what equals
+/// `params_default`, which has the parameters that all cases name.
 nlohmann::ordered_json page_data(std::span<const ResultSet> sets,
                                  const std::optional<PageComparison>& comparison, const PageOptions& options);
 

@@ -53,9 +53,10 @@ function roofline_plot() {
       const datasets = roof_datasets(list, x_min, x_max);
       for (const kernel of kernels) {
         const points = list.filter((r) => r.kernel === kernel).map((r) => ({ x: r.intensity, y: rate_unit.of(r.tflops), result: r }));
+        const color = theme.of_kernel(kernel);
         const doubted = (p) => p.raw && p.raw.result && p.raw.result.status !== "pass";
         if (points.length) {
-          datasets.push(kernel_dataset(kernel, points, { backgroundColor: (p) => (doubted(p) ? "transparent" : `${theme.of_kernel(kernel)}b0`) }));
+          datasets.push(kernel_dataset(kernel, points, { backgroundColor: (p) => (doubted(p) ? "transparent" : `${color}b0`) }));
         }
       }
       const ceilings = datasets.flatMap((d) => (d.order ? d.data.map((p) => p.y) : []));

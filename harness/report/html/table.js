@@ -3,7 +3,7 @@ const kRowsAtOnce = 100;
 
 const table_columns = [
   { name: "status", value: (r) => Object.keys(status_words).indexOf(r.shown), cell: (r) => el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]) },
-  { name: "case", value: (r) => r.id, cell: (r) => el("a", { href: case_link(r.index) }, r.id), class: "id" },
+  { name: "case", value: (r) => r.id, cell: id_link, class: "id" },
   { name: "kernel", value: (r) => r.kernel, cell: (r) => (r.kernel === "none" ? kNone : r.kernel) },
   { name: "time", value: (r) => r.us, cell: (r) => micros(r.us) + time_mark(r), class: "number" },
   { name: "± %", value: (r) => spread(r.time), cell: spread_text, class: "number" },
@@ -57,7 +57,7 @@ function result_table() {
     return [...list].sort((a, b) => {
       const [x, y] = [value(a), value(b)];
       if (missing(x) || missing(y)) return missing(x) - missing(y);  // missing values are always last
-      const d = typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y;
+      const d = typeof x === "string" ? by_name(x, y) : x - y;
       return order.down ? -d : d;
     });
   };
