@@ -36,6 +36,7 @@ constexpr Slow kSlow[] = {
     {5, "slow_5_percent", "right, takes 5 % longer", slow_cpu<5>},
     {10, "slow_10_percent", "right, takes 10 % longer", slow_cpu<10>},
     {20, "slow_20_percent", "right, takes 20 % longer", slow_cpu<20>},
+    {100, "slow_100_percent", "right, takes twice as long", slow_cpu<100>},
     {250, "slow_250_percent", "right, takes 3.5 times as long", slow_cpu<250>},
 };
 

@@ -8,7 +8,7 @@
 namespace attnbench::faults {
 
 /// slow_0_percent, slow_2_percent, slow_3_percent, slow_5_percent and slow_10_percent, for the cpu and for
-/// cuda if it is built, and slow_20_percent and slow_250_percent for the cpu. Each runs the first attention
+/// cuda if it is built, and slow_20_percent, slow_100_percent and slow_250_percent for the cpu. Each runs the first attention
 /// kernel of its device, then waits for that share of the time that it took. slow_0_percent has only the cost
 /// of measuring and waiting; the others are compared with it.
 std::vector<Kernel> slow_kernels();
