@@ -4,7 +4,7 @@ that are slower by a known share must fail.
 
     scripts/gate_trust.py --device cpu --gates 10
     scripts/gate_trust.py --device cuda --gates 60 --slow 5 --slow-gates 40 --rounds 10    # 60 equal ones, 40 slower by 5 %
-    scripts/gate_trust.py --load 0,1,2 --gates 20 --slow 250    # beside 0, 1 and 2 busy processes: 20 equal, slower, faster each
+    scripts/gate_trust.py --turns --load 1,2,4 --gates 20 --slow 5   # beside 1, 2 and 4 busy processes: 20 equal, slower, faster each
 
 The kernels are those of attnbench_faulty (tests/faults/slow.h). Each round makes a baseline of
 slow_0_percent, and gates slow_0_percent and each slower kernel against it. The gates are spread over the
@@ -148,10 +148,10 @@ def busy(processes):
 
 def new_load_tally(load, kind):
     return {"busy_processes": load, "kind": kind, "gates": 0, "right": 0, "inconclusive": 0, "wrong": 0, "cases": 0,
-            "cases_right": 0, "cases_inconclusive": 0, "cases_wrong": 0, "seconds_per_gate": 0.0}
+            "cases_right": 0, "cases_inconclusive": 0, "cases_wrong": 0, "called_slower": 0, "seconds_per_gate": 0.0}
 
 
-def count_directions(tally, seconds, compare_file):
+def count_directions(tally, code, seconds, compare_file):
     """Counts a gate. A case is wrong if its verdict is neither right nor inconclusive. A gate is wrong if one case is
     wrong, and right if all are right."""
     with open(compare_file) as f:
@@ -161,23 +161,26 @@ def count_directions(tally, seconds, compare_file):
     for key, n in (("right", right), ("inconclusive", open_), ("wrong", wrong)):
         tally["cases_" + key] += n
     tally["cases"] += len(verdicts)
+    tally["called_slower"] += code == 3
     tally["wrong" if wrong else "inconclusive" if open_ else "right"] += 1
     tally["seconds_per_gate"] = (tally["seconds_per_gate"] * tally["gates"] + seconds) / (tally["gates"] + 1)
     tally["gates"] += 1
 
 
 def load_table(files):
-    """Markdown of results made with --load: for each kind of gate, the cases that are wrong, inconclusive and right."""
-    lines = []
+    """Markdown of results made with --load: for each kind of gate, the cases that are wrong, inconclusive and right, and how
+    many gates of slower kernels said so."""
+    lines = ["| device | sweep | busy processes | slower by | gates | equal | slower | said so | faster | s per gate | against |",
+             "|---|---|--:|--:|--:|---|---|--:|---|--:|---|"]
     for data in files:
-        times = f"{1 + data['slower_by_percent'] / 100:g} times"
-        head = [f"{kind}{'' if kind == 'equal' else ' (' + times + ')'}" for kind in KINDS]
-        lines = lines or ["| device | sweep | busy processes | gates | " + " | ".join(head) + " | against |", "|---|---|--:|--:|" + "---|" * (len(KINDS) + 1)]
         for load in dict.fromkeys(t["busy_processes"] for t in data["loads"]):
             of = {t["kind"]: t for t in data["loads"] if t["busy_processes"] == load}
-            cells = [f"{t['cases_wrong']} / {t['cases_inconclusive']} / {t['cases_right']}" for t in (of[kind] for kind in KINDS)]
-            lines.append(f"| {data['device']['model']} | {data['config']} | {load} | {sum(t['gates'] for t in of.values())} | {' | '.join(cells)} "
-                         f"| {data['mode']}, {data['min_effect_percent']:g} % |")
+            cells = {kind: f"{t['cases_wrong']} / {t['cases_inconclusive']} / {t['cases_right']}" for kind, t in of.items()}
+            gates = sum(t["gates"] for t in of.values())
+            seconds = sum(t["seconds_per_gate"] * t["gates"] for t in of.values()) / max(1, gates)
+            said = of["slower"].get("called_slower")
+            lines.append(f"| {data['device']['model']} | {data['config']} | {load} | {data['slower_by_percent']} % | {gates} | {cells['equal']} "
+                         f"| {cells['slower']} | {'-' if said is None else said} | {cells['faster']} | {seconds:.0f} | {data['mode']}, {data['min_effect_percent']:g} % |")
     return "\n".join(lines)
 
 
@@ -315,8 +318,8 @@ def measure_directions(args, gates, percent):
                     gates.make_baseline(percent, unchecked)
             with busy(load):
                 for kind in list(KINDS) * share(args.gates, turn, args.rounds):
-                    _, seconds = gates.gate(*pairs[kind], unchecked)
-                    count_directions(tallies[load, kind], seconds, gates.compare_file())
+                    code, seconds = gates.gate(*pairs[kind], unchecked)
+                    count_directions(tallies[load, kind], code, seconds, gates.compare_file())
         out = about(args, gates, turn + 1)
         out.update({"slower_by_percent": percent, "loads": list(tallies.values())})
         text = write(args.out, out)

@@ -103,7 +103,7 @@ Roofline roofline(const CaseCost& all, const CaseParams& p, double median_us, Ca
     term(exps / (kExpPerClockPerSm * device.multiprocessors * device.clock_mhz * 1e6), "exponent");
   }
   if (ceilings.floor_us && *ceilings.floor_us > best_s * 1e6) r.bound = "launch";
-  r.sol = best_s / seconds;
+  if (best_s > 0) r.sol = best_s / seconds;  // nothing to do is no share of anything
   return r;
 }
 
