@@ -193,11 +193,6 @@ void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>&
   if (row.not_slower && open) row.note += "; not slower";
 }
 
-/// Whether both sides ran at the same time (gate by CPU time): the machine is the same for both.
-bool in_slices(const Record& base, const CompareOptions& options) {
-  return options.in_turns && base.time && base.time->clock == TimeClock::kCpu;
-}
-
 /// A ratio in one unit, widened by the noise between runs.
 struct Measured {
   Times base, fresh;
@@ -222,14 +217,12 @@ std::optional<Measured> measure(const Record& base, const Record& fresh, Unit un
   } else {
     return m;
   }
-  if (in_slices(base, options)) {
-    const RunNoise noise = noise_of_blocks(samples_by_run(base), samples_by_run(fresh), band, seed);
-    if (noise.runs > 1) {
-      m.noise = noise;
-      *m.test = {m.test->ratio, m.test->ratio, m.test->ratio, 0};
-      widen_by_noise(*m.test, noise, runs.base, runs.fresh, effect);
-      return m;
-    }
+  if (in_slices(base, options.in_turns))
+    m.noise = noise_of_blocks(samples_by_run(base), samples_by_run(fresh), band, seed);
+  if (m.noise.runs > 1) {
+    *m.test = {m.test->ratio, m.test->ratio, m.test->ratio, 0};
+    widen_by_noise(*m.test, m.noise, runs.base, runs.fresh, effect);
+    return m;
   }
   // The wider of two noises: that of the sides' own runs, and that of a calibration.
   if (unit != Unit::kLeastTime) {
@@ -313,7 +306,7 @@ void look_beyond_disturbance(const Record& base, const Record& fresh, const Comp
 
 void compare_times(Record base, Record fresh, const CompareOptions& options, CompareRow& row) {
   std::optional<Pace> pace =
-      options.as_sol || in_slices(base, options) ? std::nullopt : pace_between(base, fresh);
+      options.as_sol || in_slices(base, options.in_turns) ? std::nullopt : pace_between(base, fresh);
   LikeRuns like = LikeRuns::kUnknown;
   if (pace && !options.in_turns) {
     const std::pair had{base.time->runs, fresh.time->runs};

@@ -83,6 +83,11 @@ double least_change(const Record& base, const Record& fresh, bool in_turns, doub
 /// The samples as multiples of the cores' probe of their run. Requires pace_between to return a value.
 std::vector<double> paced_samples(const Record& result);
 
+/// Whether both sides ran at the same time (a gate by CPU time): the machine is the same for both.
+inline bool in_slices(const Record& base, bool in_turns) {
+  return in_turns && base.time && base.time->clock == TimeClock::kCpu;
+}
+
 std::vector<std::vector<double>> samples_by_run(const Record& result);
 
 /// The midmean of each run: in multiples of its cores' probe if `paced`, else in microseconds.

@@ -144,6 +144,7 @@ TEST(RecordJson, ThePageOfTheFieldsHasEachOfThem) {
   passed.time->clocks = {1, 1755, 1755, 1755, 2619, 650, 50, {}};
   passed.check->tells_nothing = true;
   passed.time->watch.launches = 1;
+  passed.time->clock = TimeClock::kCpu;
   passed.time->other_us = 200;
   passed.time->ranks.resize(1);
   passed.counters = CounterReading{};
