@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <set>
+#include <sstream>
 
+#include "harness/cli/child_program.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
@@ -103,6 +107,19 @@ std::vector<std::string> kernel_names(const LoadedPlugin& plugin) {
   return {names.begin(), names.end()};
 }
 
+/// Whether the other build of this program is new enough for --clock; true without one.
+bool knows_clock(const std::string& program) {
+  if (program.empty()) return true;
+  const std::filesystem::path help =
+      std::filesystem::temp_directory_path() / fmt::format("attnbench-help-{}.txt", getpid());
+  run_program({program, "run", "--help"}, help, /*silent=*/true);
+  std::ostringstream text;
+  text << std::ifstream(help).rdbuf();
+  std::error_code ec;
+  std::filesystem::remove(help, ec);
+  return text.str().find("--clock") != std::string::npos;
+}
+
 }  // namespace
 
 bool has_baseline(const GateOptions& o) { return !o.baseline.empty() && std::filesystem::exists(o.baseline); }
@@ -124,7 +141,7 @@ void choose_clock(GateOptions& o, const Program& program) {
   if (!clock && has_baseline(o) && !o.update_baseline) {
     for (const Record& r : load_results(o.baseline).results) clock = r.time ? r.time->clock : clock;
   }
-  if (!clock && (threads == "1" || (turns && threads.empty())))
+  if (!clock && (threads == "1" || (turns && threads.empty())) && knows_clock(o.against))
     clock = clock_for(device_for(forwarded(o, "--device", "auto"), o.kernels, program.kernels), o.quiet);
   if (clock != TimeClock::kCpu) return;
   o.slices = turns;

@@ -88,6 +88,19 @@ TEST_F(CliTimedGate, OnABusyMachineCpuTimeDecides) {
   EXPECT_EQ(gate(again, "auto").exit_code, 3);
 }
 
+TEST_F(CliTimedGate, AnOlderBuildWithoutThatOptionIsGatedByWallTime) {
+  const Busy busy(std::thread::hardware_concurrency());
+  const std::string older =
+      scratch_.write("older", "#!/bin/sh\n[ \"$2\" = --help ] && exit 0\nexec " ATTNBENCH_FAULTY " \"$@\"\n");
+  std::filesystem::permissions(older, std::filesystem::perms::owner_all);
+  const Outcome o =
+      gate({"--check", "off", "--kernel", "cpu", "--against", older, "--reruns", "0", "--out", "g"}, "auto");
+  EXPECT_THAT(o.exit_code, ::testing::AnyOf(0, 4)) << o.out << o.err;
+  EXPECT_THAT(o.err, Not(HasSubstr("--clock")));
+  for (const json& r : read_records(scratch_.dir() / "g" / "1-base"))
+    EXPECT_FALSE(r["time"].contains("clock"));
+}
+
 TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
   const std::string base = scratch_.path("base.json");
   ASSERT_EQ(gate({"--kernel", "cpu", "--baseline", base, "--update-baseline", "--runs", "1", "--out", "b"})

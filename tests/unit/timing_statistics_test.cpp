@@ -301,7 +301,8 @@ TEST(Roofline, BindingTermAndShare) {
   r = roofline(cost, p, 2 * matrix_us, CacheMode::kCold, c, d);
   EXPECT_EQ(r.bound, "memory");
   EXPECT_FALSE(roofline(cost, p, 10, CacheMode::kCold, Ceilings{}, d).sol) << "no ceiling, no share";
-  EXPECT_FALSE(roofline(CaseCost{}, p, 10, CacheMode::kCold, c, d).sol) << "nothing to do is no share of anything";
+  EXPECT_FALSE(roofline(CaseCost{}, p, 10, CacheMode::kCold, c, d).sol)
+      << "nothing to do is no share of anything";
   c.read_gbs.reset();
   r = roofline(cost, p, 2 * matrix_us, CacheMode::kCold, c, d);
   EXPECT_FALSE(r.sol) << "memory may bind";
