@@ -360,7 +360,7 @@ TABLES = {
     "harness_cost": (["cpu/harness_cost.json", "h100-checks/harness_cost.json"], harness_cost), "verdicts": (VERDICTS, verdicts),
     "serving_cost": (["cpu/serving_cost.json"], lambda data: table(*peers_tables.serving_cost(data, demand))),
     "gate_trust": (GATES, lambda *files: gate_trust.table(files)),
-    "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
+    "gate_trust_load": (["cpu/gate_trust_load.json", "cpu/gate_trust_busy.json"], gate_trust_load),
     "fuzz": (FUZZ, fuzz),
     "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.by_tool),
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
