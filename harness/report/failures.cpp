@@ -372,9 +372,9 @@ std::vector<std::string> failure_patterns(std::span<const Record> records) {
       out.push_back(kernel + ": " + std::move(racy));
       continue;
     }
-    const std::string told = telling_trait<Record>(traits_of(judged), judged, "cases",
-                                                   [](const Record& r) { return r.status == Status::kFail; });
-    if (!told.empty()) out.push_back(kernel + ": " + told);
+    std::string told = telling_trait<Record>(traits_of(judged), judged, "cases",
+                                             [](const Record& r) { return r.status == Status::kFail; });
+    if (!told.empty()) out.push_back(kernel + ": " + std::move(told));
     if (std::string likely = commonest_clue(judged); !likely.empty()) {
       out.push_back(kernel + ": " + std::move(likely));
     } else if (std::string shown = commonest_shown(judged); !shown.empty()) {
