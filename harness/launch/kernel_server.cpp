@@ -171,7 +171,7 @@ class Server {
       --g_answers;
       write_all(&reply, sizeof reply);
     };
-    g_answers = r.call == RunnerCall::kLaunch ? 3 + (waits_ && r.context.num_threads > 1 ? 1 : 0) : 1;
+    g_answers = r.call == RunnerCall::kLaunch ? 3 + (waits_ && threads_ > 1 ? 1 : 0) : 1;
     if (g_gpu) r.context.stream = g_gpu->stream();
     if (r.call > RunnerCall::kTile) return caught([&] { g_gpu->answer(r, job_, launches_, reply); });
     if (r.call != RunnerCall::kLaunch) return caught([&] { ask(kernel, r, reply); });
@@ -180,7 +180,7 @@ class Server {
     if (r.context.returned != nullptr) r.context.returned = &returned;
     if (!before_ && r.alone && !g_gpu) before_.emplace(StateBefore::Scope::kTeam);
     // Threads that were stopped take their time to wake up.
-    if (waits_ && r.context.num_threads > 1) caught([&] { hand_over(r.context.num_threads); });
+    if (waits_ && threads_ > 1) caught([&] { hand_over(threads_); });
     if (waits_) waits_->start();
     caught([&] {
       reply.us = us_of(clock_, [&] {
@@ -217,6 +217,7 @@ class Server {
     if (threads < 1) return;
     before_.emplace(StateBefore::Scope::kTeam);
     waits_.emplace();
+    threads_ = threads;
     reply.cores_us = us_of(clock_, [&] { turn_cores(threads); });
     if (threads > 1) reply.handover_us = us_of(clock_, [&] { hand_over(threads); });
   }
@@ -257,6 +258,7 @@ class Server {
   std::optional<StateBefore> before_;   ///< the next launch
   std::optional<CoreWaits> waits_;      ///< in the next launch, which is timed
   TimeClock clock_ = TimeClock::kWall;  ///< of timed launches
+  int threads_ = 1;                     ///< that are awake for it
   GpuJob job_;
   std::vector<Runner::Request> launches_;  ///< of the job
 };
