@@ -241,6 +241,4 @@ double band_mean(std::vector<double> values, const Band& band) {
   return mean_of(band, values, values.size(), [](std::size_t) { return 1; });
 }
 
-double midmean(std::vector<double> values) { return band_mean(std::move(values), band_of(TimeClock::kWall)); }
-
 }  // namespace attnbench

@@ -13,18 +13,12 @@ namespace attnbench {
 
 inline constexpr double kNormal95 = 1.959964;  ///< half width of a 95 % interval, in standard deviations
 
-/// The mean of the middle half of the values (the interquartile mean, with fractional weights at both ends).
-/// Comparisons use it because times of a short kernel come in steps of several percent. A median jumps
-/// between steps; the mean of the middle half moves with the mix of steps. A quarter of the samples on either
-/// side may be anything. Requires at least one value.
-double midmean(std::vector<double> values);
-
 /// The part of the sorted samples whose mean is compared, as shares of their number.
 struct Band {
   double begin, end;
 };
-/// Of wall times, the middle half. Whatever else a machine does only lengthens CPU times, so of these the quickest
-/// fifth counts: equal runs beside other work differ by about 1 % in it, and by 3 to 10 % in the middle half.
+/// Of wall times, the middle half (the midmean): those of a short kernel come in steps of several percent, and a median
+/// jumps between steps. Whatever else a machine does only lengthens CPU times, so of these the quickest fifth counts.
 constexpr Band band_of(TimeClock clock) { return clock == TimeClock::kCpu ? Band{0, 0.2} : Band{0.25, 0.75}; }
 
 /// The mean of a band of the values, with fractional weights at both ends. Requires at least one value.
