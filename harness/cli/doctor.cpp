@@ -9,6 +9,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
+#include "harness/device/cpu_ceilings.h"
 #include "harness/device/memory_limit.h"
 #include "harness/gigabytes.h"
 #include "harness/launch/link_times.h"
@@ -38,10 +39,11 @@ void describe(Device& device, bool measure) {
   line("memory", fmt::format("{} ({} free{})", gigabytes(static_cast<double>(d.memory_bytes)),
                              gigabytes(static_cast<double>(device.free_memory())),
                              cpu ? "; " + memory_limit().binds + " sets the limit" : ""));
-  line(
-      "cache",
-      fmt::format("{:.1f} MB last level{}", static_cast<double>(d.cache_bytes) * 1e-6,
-                  cpu ? fmt::format("; a cold one is made by reading {:.1f} MB", 1e-6 * d.flush_bytes) : ""));
+  line("cache", fmt::format("{:.1f} MB last level{}", static_cast<double>(d.cache_bytes) * 1e-6,
+                            cpu ? fmt::format("; a cold one is made by {}reading {:.1f} MB",
+                                              can_evict() ? "evicting the tensors and " : "",
+                                              1e-6 * static_cast<double>(d.flush_bytes))
+                                : ""));
   if (!cpu) {
     line("compute", fmt::format("sm_{}, {} multiprocessors, {:.0f} MHz at most", d.compute_capability,
                                 d.multiprocessors, d.clock_mhz));

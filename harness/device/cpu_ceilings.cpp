@@ -1,6 +1,10 @@
 #include "harness/device/cpu_ceilings.h"
 
 #include <omp.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
 
 #include <Eigen/Core>
 #include <algorithm>
@@ -85,6 +89,30 @@ uint64_t read_all(const uint64_t* data, int64_t words, int threads) {
     for (int64_t i = part.begin; i < part.end; ++i) sum += data[i];
   }
   return sum;
+}
+
+#ifdef __x86_64__
+bool can_evict() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & (1u << 23)) != 0;
+}
+
+__attribute__((target("clflushopt"))) static void evict_part(char* data, int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  for (int64_t i = 0; i < bytes; i += kLine) _mm_clflushopt(data + i);
+  if (bytes > 0) _mm_clflushopt(data + bytes - 1);
+  _mm_sfence();
+}
+#else
+bool can_evict() { return false; }
+static void evict_part(char*, int64_t) {}
+#endif
+
+void evict(const void* data, int64_t bytes, int threads) {
+  char* begin = static_cast<char*>(const_cast<void*>(data));
+  constexpr int64_t kPart = kMiB;
+#pragma omp parallel for num_threads(threads) if (bytes > kPart)
+  for (int64_t at = 0; at < bytes; at += kPart) evict_part(begin + at, std::min(kPart, bytes - at));
 }
 
 void turn_cores(int threads) {

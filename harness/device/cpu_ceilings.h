@@ -25,6 +25,11 @@ inline constexpr int64_t kMiB = int64_t{1} << 20;
 /// leaves no dirty lines, as a cache flush before a timed launch needs.
 uint64_t read_all(const uint64_t* data, int64_t words, int threads);
 
+/// True if this CPU has an instruction that takes a line out of all caches (x86: CLFLUSHOPT).
+bool can_evict();
+/// Takes the lines of `bytes` out of all caches, some 10 GB/s per thread. Requires can_evict().
+void evict(const void* data, int64_t bytes, int threads);
+
 /// Runs a fixed piece of arithmetic on `threads` threads: a chain of multiplications that no compiler
 /// shortens and that touches no memory. Its time, about 20 us, shows the clock of the cores.
 void turn_cores(int threads);
@@ -33,7 +38,7 @@ void turn_cores(int threads);
 /// about 5 us if they share a cache, three times that if not.
 void hand_over(int threads);
 
-/// Bytes that a flush of the caches reads: twice the caches', at most 256 MiB and an eighth of what is free.
+/// Bytes to read where tensors cannot be evicted: twice the caches', at most 256 MiB and an eighth of what is free.
 int64_t cpu_flush_bytes(int64_t cache_bytes, int64_t free_bytes = std::numeric_limits<int64_t>::max());
 
 /// What is measured with. Never takes more than half of the free memory.

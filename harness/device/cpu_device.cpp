@@ -23,6 +23,9 @@ namespace {
 /// ten times a second, for less than 1 % of the time; one other busy process takes a quarter of it and more.
 constexpr double kMostWait = 0.02;
 
+/// What a flush reads per thread after the tensors are evicted: more than the caches of a core.
+constexpr int64_t kReadByThread = 4 * kMiB;
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int num_threads, KernelHost* host = nullptr) : host_(host) {
@@ -33,7 +36,8 @@ class CpuDevice final : public Device {
     const MemoryLimit memory = memory_limit();
     info_.memory_bytes = memory.bytes;
     info_.cache_bytes = cpu_cache_bytes();
-    info_.flush_bytes = cpu_flush_bytes(info_.cache_bytes, memory.free);
+    read_bytes_ = cpu_flush_bytes(info_.cache_bytes, memory.free);
+    info_.flush_bytes = can_evict() ? std::min(read_bytes_, info_.threads * kReadByThread) : read_bytes_;
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -135,7 +139,7 @@ class CpuDevice final : public Device {
             change_late_signs_host({part, s.table_row, s.first, s.count});
           });
       }
-      if (cache == CacheMode::kCold) sample.memory_us = us_of(clock_, [&] { flush_cache(); });
+      if (cache == CacheMode::kCold) sample.memory_us = flush_cache();
     };
     host_ != nullptr ? time_hosted(launch, prepare, sample) : time_here(launch, prepare, sample);
     if (watch != nullptr && watch->take_outputs) watch->take_outputs();
@@ -257,16 +261,39 @@ class CpuDevice final : public Device {
     if (bytes > 0) std::memcpy(dst, src, static_cast<std::size_t>(bytes));
   }
 
-  void flush_cache() {
-    if (flush_.empty()) {
+  /// Evicts the tensors and reads a little, for what else the kernel's cores keep near (code, tables of pages). Reads
+  /// twice the caches if lines cannot be evicted, or if the tensors are so large that this is quicker. Returns the
+  /// microseconds of the reading.
+  double flush_cache() {
+    const std::vector<std::span<const char>> tensors = evictable();
+    const int64_t bytes = tensors.empty() ? read_bytes_ : info_.flush_bytes;
+    if (flush_.size() < static_cast<std::size_t>(bytes / 8)) {
       try {
-        flush_.assign(static_cast<std::size_t>(info_.flush_bytes / 8), 1);
+        flush_.assign(static_cast<std::size_t>(bytes / 8), 1);
       } catch (const std::bad_alloc&) {
         throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted for the cache flush",
-                                      gigabytes(static_cast<double>(info_.flush_bytes))));
+                                      gigabytes(static_cast<double>(bytes))));
       }
     }
-    flush_sink_ = read_all(flush_.data(), static_cast<int64_t>(flush_.size()), info_.threads);
+    for (const std::span<const char>& t : tensors)
+      evict(t.data(), static_cast<int64_t>(t.size()), info_.threads);
+    if (!tensors.empty()) evict(flush_.data(), bytes, info_.threads);
+    return us_of(clock_, [&] { flush_sink_ = read_all(flush_.data(), bytes / 8, info_.threads); });
+  }
+
+  /// The tensors, if to evict them is quicker than to read twice the caches. Tensors that lie in no KernelMemory are not
+  /// known.
+  std::vector<std::span<const char>> evictable() const {
+    constexpr int64_t kQuicker = 2;  // lines are evicted in half of the time that it takes to read them
+    const KernelMemory* memory = can_evict() ? kernel_memory() : nullptr;
+    if (memory == nullptr) return {};
+    std::vector<std::span<const char>> tensors = memory->inputs.seen_memory();
+    const std::vector<std::span<const char>> outputs = memory->outputs.seen_memory();
+    tensors.insert(tensors.end(), outputs.begin(), outputs.end());
+    std::size_t bytes = 0;
+    for (const std::span<const char>& t : tensors) bytes += t.size();
+    if (static_cast<int64_t>(bytes) > kQuicker * read_bytes_) tensors.clear();
+    return tensors;
   }
 
   void measure() {
@@ -309,6 +336,7 @@ class CpuDevice final : public Device {
 
   DeviceInfo info_;
   TimeClock clock_ = TimeClock::kWall;
+  int64_t read_bytes_;  ///< by a flush that evicts nothing
   std::vector<uint64_t> flush_;
   volatile uint64_t flush_sink_ = 0;
   Ceilings ceilings_;

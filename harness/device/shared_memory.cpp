@@ -131,6 +131,15 @@ std::vector<SharedMemory::Change> SharedMemory::seen_pages(const Block& block) {
   return changes;
 }
 
+std::vector<std::span<const char>> SharedMemory::seen_memory() const {
+  std::vector<std::span<const char>> parts;
+  for (const auto& [first, block] : used_) {
+    for (const Change& c : seen_pages(block))
+      parts.emplace_back(static_cast<const char*>(base_) + c.begin, static_cast<std::size_t>(c.bytes));
+  }
+  return parts;
+}
+
 std::span<const ByteRange> SharedMemory::holes_of(const void* p) const {
   const int64_t file_at = static_cast<const char*>(p) - static_cast<const char*>(base_);
   const auto next = used_.upper_bound(file_at);

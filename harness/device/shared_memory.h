@@ -62,6 +62,9 @@ class SharedMemory {
   /// The holes of the block that an address lies in, as offsets in the file.
   std::span<const ByteRange> holes_of(const void* p) const;
 
+  /// The pages that a kernel sees.
+  std::vector<std::span<const char>> seen_memory() const;
+
   int64_t kept() const { return kept_; }  ///< bytes of free blocks that have pages
   /// Where an address lies: in the part of a block that a kernel sees, or outside of the nearest one.
   struct Place {

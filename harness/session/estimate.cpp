@@ -18,10 +18,11 @@ constexpr double kFillRate = 5e8;         ///< bytes of inputs written a second
 constexpr double kInputRate = 1.6e8;      ///< bytes of inputs that the reference makes for itself
 constexpr double kReferenceFlop = 4.5e9;  ///< of the float64 reference
 // Not divided by threads.
-constexpr double kCompareRate = 1e9;   ///< bytes of caches compared with what should be in them
-constexpr double kMergeRate = 1.5e8;   ///< bytes of partial states merged by the reference
-constexpr double kFlushRate = 1.6e10;  ///< bytes read to empty the cache of a CPU
-constexpr double kGpuSample = 2e-4;    ///< s of a sample beside its launch: flush, events, spin
+constexpr double kCompareRate = 1e9;      ///< bytes of caches compared with what should be in them
+constexpr double kMergeRate = 1.5e8;      ///< bytes of partial states merged by the reference
+constexpr double kFlushRate = 1.6e10;     ///< bytes evicted from the caches of a CPU, or read to empty them
+constexpr double kEvictionSample = 2e-3;  ///< s of what is read beside
+constexpr double kGpuSample = 2e-4;       ///< s of a sample beside its launch: flush, events, spin
 
 /// Launches and set-ups of an attention case's invariants, and comparisons with the reference; of other ops one.
 constexpr Seconds kInvariantLaunches = {8, 15};
@@ -66,11 +67,12 @@ Seconds reference_seconds(const CaseParams& p, const CaseCost& c, const Machine&
 
 /// Samples until the stopping rule holds: at least 10 and two to warm up, at most what the budget and the
 /// batches of samples allow.
-Seconds sampling_seconds(const Seconds& launch, const Machine& m) {
+Seconds sampling_seconds(const Seconds& launch, const CaseCost& c, const Machine& m) {
   const TimingOptions o;
+  const double read = static_cast<double>(cpu_flush_bytes(m.cache_bytes));
   const double flush = m.device == DeviceKind::kCuda
                            ? kGpuSample
-                           : static_cast<double>(cpu_flush_bytes(m.cache_bytes)) / kFlushRate;
+                           : kEvictionSample + std::min(c.bytes_of(true), read) / kFlushRate;
   const double fast = 0.5 * flush + launch.least;
   const double slow = 3 * flush + launch.most;
   const double fewest = o.min_samples + 2;
@@ -101,9 +103,10 @@ CaseSeconds estimated_seconds(const CaseParams& params, const Machine& machine, 
   const auto host = [&](double n_launches, double n_checks, double compared) {
     return overhead + n_launches * fill + n_checks * compared;
   };
-  return {{kLeastOfHost * host(launches.least, checks.least, reference.least) + launches.least * launch.least,
-           kMostOfHost * host(launches.most, checks.most, reference.most) + launches.most * launch.most},
-          sampling_seconds(launch, machine) + Seconds{0, kMostOfHost * kWatchedFills * fill + new_inputs}};
+  return {
+      {kLeastOfHost * host(launches.least, checks.least, reference.least) + launches.least * launch.least,
+       kMostOfHost * host(launches.most, checks.most, reference.most) + launches.most * launch.most},
+      sampling_seconds(launch, cost, machine) + Seconds{0, kMostOfHost * kWatchedFills * fill + new_inputs}};
 }
 
 CaseSeconds estimated_start(const Machine& machine) {

@@ -13,7 +13,7 @@ namespace attnbench {
 struct Machine {
   DeviceKind device = DeviceKind::kCpu;
   int threads = 8;                          ///< of the host, which computes the reference
-  int64_t cache_bytes = int64_t{32} << 20;  ///< CPU: the last level, which each cold sample empties
+  int64_t cache_bytes = int64_t{32} << 20;  ///< CPU: the last level
 };
 
 /// Seconds of wall time, at least and at most.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "harness/device/core_waits.h"
+#include "harness/device/cpu_ceilings.h"
 #include "harness/device/cpu_info.h"
 #include "harness/device/device.h"
 
@@ -172,6 +173,31 @@ TEST(CpuDeviceTest, TimesALaunch) {
   }
   EXPECT_THROW(device->time_launch([] { throw std::runtime_error("mine"); }, CacheMode::kHot),
                std::runtime_error);
+}
+
+TEST(CpuDeviceTest, AColdLaunchFindsItsTensorsInNoCache) {
+  if (!can_evict()) GTEST_SKIP() << "a flush reads at most 256 MiB, and caches may be larger";
+  const auto device = open_cpu_protected(1);
+  constexpr int64_t kLines = 8192, kWords = 8;  // 512 KiB
+  const auto* data = static_cast<uint64_t*>(device->allocate_for(Access::kReads, 64 * kLines, "data", {}));
+  device->set_bytes(const_cast<uint64_t*>(data), 0, 64 * kLines);
+  volatile uint64_t sink = 0;
+  const auto fastest = [&](CacheMode mode) {
+    double us = 1e9;
+    for (int i = 0; i < 20; ++i) {
+      const auto launch = [&] {
+        uint64_t at = 0;
+        for (int64_t j = 0; j < kLines;
+             ++j)  // no prefetcher follows, and each address needs the value before
+          at = (at * 1103515245 + 12345 + static_cast<uint64_t>(j) + data[at * kWords]) % kLines;
+        sink = at;
+      };
+      us = std::min(us, device->time_launch(launch, mode).us);
+    }
+    return us;
+  };
+  const double hot = fastest(CacheMode::kHot);
+  EXPECT_GT(fastest(CacheMode::kCold), 5 * hot) << hot << " us: read from L3 alone it takes 4 times as long";
 }
 
 TEST(CpuDeviceTest, HasNoGraphsAndIgnoresProfilers) {

@@ -57,6 +57,8 @@ TEST(SharedMemory, HolesTakeAddressesAloneAndWordsSayWhatWraps) {
   const auto changes = m.take_changes();
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(changes[0].bytes, kBlock);
+  ASSERT_EQ(m.seen_memory().size(), 1u);
+  EXPECT_EQ(m.seen_memory()[0].data(), k + kUsed * kBlock);
   EXPECT_EQ(m.holes_of(k).size(), 2u);
   EXPECT_TRUE(m.place_of(k + kUsed * kBlock + 5).inside);
   const auto words = [&](int64_t at) { return m.place_of(k + at).words; };
