@@ -6,31 +6,80 @@
 namespace attnbench {
 namespace {
 
-/// Changes signs by masks, one per table row, so that the loop over a row vectorises.
+/// The changed signs of floats as masks, one per table row, so that loops over a row vectorise.
 template <class Bits>
-void change_floats(const SignedTensor& t) {
-  const int32_t table_rows = t.heads / t.group;
-  const auto dim = static_cast<std::size_t>(t.dim);
-  std::vector<Bits> masks(static_cast<std::size_t>(table_rows) * dim);
-  std::vector<char> any(static_cast<std::size_t>(table_rows));
-  for (int32_t r = 0; r < table_rows; ++r) {
-    for (int32_t c = 0; c < t.dim; ++c) {
-      const bool changed = t.table[static_cast<int64_t>(r) * t.table_dim + sign_entry(t, c)] != 0;
-      masks[static_cast<std::size_t>(r) * dim + static_cast<std::size_t>(c)] =
-          changed ? static_cast<Bits>(negated(t.dtype, 0)) : Bits{0};
-      if (changed) any[static_cast<std::size_t>(r)] = 1;
+struct SignMasks {
+  explicit SignMasks(const SignedTensor& tensor)
+      : t(tensor),
+        masks(static_cast<std::size_t>(t.heads / t.group) * static_cast<std::size_t>(t.dim)),
+        any(static_cast<std::size_t>(t.heads / t.group)) {
+    if (t.table == nullptr) return;
+    for (std::size_t r = 0, i = 0; r < any.size(); ++r) {
+      const uint8_t* row = t.table + static_cast<int64_t>(r) * t.table_dim;
+      for (int32_t c = 0; c < t.dim; ++c, ++i) {
+        if (row[sign_entry(t, c)] == 0) continue;
+        masks[i] = static_cast<Bits>(negated(t.dtype, 0));
+        any[r] = 1;
+      }
     }
   }
+  /// That of a row of the tensor; null if it changes nothing.
+  const Bits* of_row(int64_t row) const {
+    const auto r = static_cast<std::size_t>(row / t.head_rows % t.heads / t.group);
+    return any[r] ? masks.data() + r * static_cast<std::size_t>(t.dim) : nullptr;
+  }
+
+  const SignedTensor& t;
+  std::vector<Bits> masks;
+  std::vector<char> any;
+};
+
+template <class Bits>
+void change_floats(const SignedTensor& t) {
+  const SignMasks<Bits> masks(t);
   auto* data = static_cast<Bits*>(t.data);
   const int64_t rows = t.elements / t.dim;
 #pragma omp parallel for schedule(static) if (t.elements > kWorthThreads)
   for (int64_t row = 0; row < rows; ++row) {
-    const auto r = static_cast<std::size_t>(row / t.head_rows % t.heads / t.group);
-    if (!any[r]) continue;  // leaves the caches alone
-    const Bits* mask = masks.data() + r * dim;
+    const Bits* mask = masks.of_row(row);
+    if (mask == nullptr) continue;  // leaves the caches alone
     Bits* at = data + row * t.dim;
-    for (std::size_t c = 0; c < dim; ++c) at[c] ^= mask[c];
+    for (int32_t c = 0; c < t.dim; ++c) at[c] ^= mask[c];
   }
+}
+
+/// unsigned_digest_host for floats whose rows are whole words: as unsigned_word, but vectorised.
+template <class Bits>
+uint64_t digest_of_rows(const SignedTensor& t, uint64_t first) {
+  constexpr int32_t kPart = 64;  // elements: whole words
+  const SignMasks<Bits> masks(t);
+  const auto sign = static_cast<Bits>(negated(t.dtype, 0));
+  const auto most = static_cast<Bits>(largest_magnitude(t.dtype));
+  const Bits zeros[kPart] = {};
+  const int64_t rows = t.elements / t.dim, words = int64_t{t.dim} * static_cast<int64_t>(sizeof(Bits)) / 8;
+  const auto start = static_cast<int64_t>(first % static_cast<uint64_t>(rows));
+  uint64_t sum = 0;
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (t.elements > kWorthThreads)
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t row = i + start < rows ? i + start : i + start - rows;
+    const Bits* in = static_cast<const Bits*>(t.data) + row * t.dim;
+    const Bits* mask = masks.of_row(row);
+    auto index = static_cast<uint64_t>(row * words);
+    for (int32_t c = 0; c < t.dim; c += kPart) {
+      const int32_t count = std::min(kPart, t.dim - c);
+      const Bits* part_mask = mask != nullptr ? mask + c : zeros;
+      alignas(8) Bits plain[kPart];
+      for (int32_t e = 0; e < count; ++e) {  // without_sign
+        const auto bits = in[c + e], magnitude = static_cast<Bits>(bits & ~sign);
+        const auto changed = static_cast<Bits>(bits ^ part_mask[e]);
+        const auto number = magnitude > most ? static_cast<Bits>(bits | sign) : changed;
+        plain[e] = magnitude == 0 ? Bits{0} : number;
+      }
+      for (int32_t e = 0; e < count; e += 8 / static_cast<int32_t>(sizeof(Bits)))
+        sum += digest_word(aligned_word<uint64_t>(plain + e), index++);
+    }
+  }
+  return sum;
 }
 
 void change_int8(const SignedTensor& t) {
@@ -68,6 +117,8 @@ uint64_t unsigned_digest_host(const SignedTensor& t, uint64_t first) {
   return with_bits(t.dtype, [&](auto bits) {
     const auto words = static_cast<int64_t>((t.elements * static_cast<int64_t>(sizeof bits) + 7) / 8);
     const auto start = static_cast<int64_t>(first % static_cast<uint64_t>(words));
+    if (t.dtype != DType::kInt8 && has_whole_words<decltype(bits)>(t))
+      return digest_of_rows<decltype(bits)>(t, first);
     uint64_t sum = 0;
 #pragma omp parallel for schedule(static) reduction(+ : sum) if (t.elements > kWorthThreads)
     for (int64_t i = 0; i < words; ++i) {

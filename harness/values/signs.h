@@ -86,6 +86,15 @@ ATTNBENCH_HD inline bool is_poison(DType dtype, uint32_t bits) {
   return bits == poison_bits(dtype) || (dtype != DType::kInt8 && negated(dtype, bits) == poison_bits(dtype));
 }
 
+/// The magnitude of a float beyond which it is NaN.
+ATTNBENCH_HD inline uint32_t largest_magnitude(DType dtype) {
+  return dtype == DType::kFp32   ? 0x7f800000u
+         : dtype == DType::kBf16 ? 0x7f80u
+         : dtype == DType::kFp16 ? 0x7c00u
+         : dtype == DType::kE5m2 ? 0x7cu
+                                 : 0x7eu;  // e4m3 has no infinity
+}
+
 /// An output's bits as they would be without the changed signs. -0 becomes 0, because x - x is +0 whatever the
 /// sign of x, and NaN becomes the NaN of poison, whose sign may have been changed.
 ATTNBENCH_HD inline uint32_t without_sign(DType dtype, uint32_t bits, bool changed) {
@@ -93,12 +102,7 @@ ATTNBENCH_HD inline uint32_t without_sign(DType dtype, uint32_t bits, bool chang
   const uint32_t sign = negated(dtype, 0);
   const uint32_t magnitude = bits & ~sign;
   if (magnitude == 0) return 0;
-  const uint32_t infinity = dtype == DType::kFp32   ? 0x7f800000u
-                            : dtype == DType::kBf16 ? 0x7f80u
-                            : dtype == DType::kFp16 ? 0x7c00u
-                            : dtype == DType::kE5m2 ? 0x7cu
-                                                    : 0x7eu;  // e4m3 has no infinity
-  if (magnitude > infinity) return bits | sign;
+  if (magnitude > largest_magnitude(dtype)) return bits | sign;
   return changed ? bits ^ sign : bits;
 }
 
