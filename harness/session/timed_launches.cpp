@@ -34,6 +34,7 @@ constexpr double kClockUs = 20, kOuterClockUs = 300;
 /// launched again.
 constexpr double kGoUs = 1500, kGoReadingUs = 150;
 constexpr int kMostInAGo = 10, kGoes = 6;
+constexpr double kMostGoBytes = 512e6;  ///< of the tensors of a go on a CPU, all of which get new values
 /// On a GPU a go has a launch of each copy. What a go without launches takes is no part of its time, up to this: two
 /// processes take turns.
 constexpr double kEmptyGoUs = 500;
@@ -251,8 +252,10 @@ std::optional<WrongLaunch> TimedLaunches::doubt() {
     return compared(*std::ranges::min_element(outer), kOuterClockUs);
   int together =
       gpu ? static_cast<int>(copies_.size()) : std::clamp(static_cast<int>(kGoUs / us), 1, kMostInAGo);
-  const double room = kShareOfMemory * static_cast<double>(device_.free_memory());
-  if (together * cost_of(*work_.item).device_bytes > room) together = 1;
+  double room = kShareOfMemory * static_cast<double>(device_.free_memory());
+  if (!gpu) room = std::min(room, kMostGoBytes);
+  const double bytes = std::max(cost_of(*work_.item).device_bytes, 1.0);
+  together = static_cast<int>(std::clamp(room / bytes, 1.0, static_cast<double>(together)));
   std::optional<WrongLaunch> out;
   for (int i = 0; i < kGoes && (i == 0 || out); ++i) {
     const Go go = time_go(static_cast<std::size_t>(together));
