@@ -74,6 +74,10 @@ void check_pages(const CaseParams& p, const FailAt& fail) {
   if (p.expired != Expired::kKept) repeated("expired", "some of which may be visible");
   if (p.path != Path::kOneCall) repeated("path", "which a part of the batch does not show");
   if (p.type_of_k() == DType::kInt8) repeated("kv_dtype", "and int8 keys have descales by place");
+  for (const bool is_v : {false, true}) {
+    if (p.descales_of(is_v) == DescalesPer::kToken)
+      repeated(is_v && !p.v_is_k_view ? "v_descales" : "k_descales", "and descales per_token are by place");
+  }
 }
 
 /// A diagonal that begins at the first key is that of one mask, and of nothing else that counts from a diagonal.

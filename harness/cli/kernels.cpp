@@ -55,7 +55,7 @@ void print_support(KernelTable kernels, Op op) {
     for (const Kernel* k : columns) {
       std::cout << column(*k, k->features & f.bit ? "yes" : "-");
     }
-    std::cout << "  " << key_that_needs(f.bit) << '\n';
+    std::cout << "  " << key_that_needs(f.bit, op) << '\n';
   }
 }
 

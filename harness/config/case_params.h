@@ -82,8 +82,9 @@ inline constexpr const char* kBadLaunchNames[] = {
     "none", "feature", "dtype", "head_dim", "heads", "block_size", "num_splits", "block_table", "pointer"};
 constexpr const char* bad_launch_name(BadLaunch b) { return kBadLaunchNames[static_cast<int>(b)]; }
 /// What shares a descale, or a scale that kv_append is given. kUsual: attention in e4m3, a sequence's KV head;
-/// in int8, a row of q or K, a channel of V; kv_append, a KV head in e4m3, a channel of it in int8.
-enum class DescalesPer { kUsual, kHead, kTensor, kChannel };
+/// in int8, a row of q or K, a channel of V; kv_append, a KV head in e4m3, a channel of it in int8. kToken: a row of K
+/// or V.
+enum class DescalesPer { kUsual, kHead, kTensor, kToken, kChannel };
 
 inline constexpr const char* kKvNames[] = {"packed", "paged", "contiguous"};
 constexpr const char* kv_name(KvSource kv) { return kKvNames[static_cast<int>(kv)]; }
@@ -94,7 +95,8 @@ inline constexpr const char* kKvDtypeNames[] = {"same", "e4m3",  "int8",      "i
 constexpr const char* kv_dtype_name(KvDType t) { return kKvDtypeNames[static_cast<int>(t)]; }
 inline constexpr const char* kScalesNames[] = {"given", "per_token", "per_token_k"};
 constexpr const char* scales_name(Scales s) { return kScalesNames[static_cast<int>(s)]; }
-inline constexpr const char* kDescalesPerNames[] = {"usual", "per_head", "per_tensor", "per_channel"};
+inline constexpr const char* kDescalesPerNames[] = {"usual", "per_head", "per_tensor", "per_token",
+                                                    "per_channel"};
 constexpr const char* descales_per_name(DescalesPer d) { return kDescalesPerNames[static_cast<int>(d)]; }
 inline constexpr const char* kPageLayoutNames[] = {"contiguous", "shuffled", "shared_prefix",
                                                    "lifo_aged",  "served",   "repeated"};
@@ -276,6 +278,11 @@ struct CaseParams {
   DescalesPer descales_of(bool is_v) const {
     if (does().moves) return DescalesPer::kTensor;
     return is_v && !v_is_k_view && !one_row ? v_descales : k_descales;
+  }
+  /// Whether each row of K or V has a descale.
+  bool row_descales(bool is_v) const {
+    const bool usual = !is_v && type_of_k() == DType::kInt8;
+    return does().forward() && (usual || descales_of(is_v) == DescalesPer::kToken);
   }
   DType type_of_partial() const { return partial_fp32 ? DType::kFp32 : dtype; }
 

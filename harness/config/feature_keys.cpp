@@ -1,13 +1,12 @@
 #include "harness/config/feature_keys.h"
 
-#include "kernels/contract/attention_params.h"
-
 namespace attnbench {
 namespace {
 
 struct FeatureKey {
   uint64_t bit;
   const char* key;
+  Op op = Op::kAttention;  ///< of a bit with two meanings; a bit with one has one row
 };
 
 constexpr FeatureKey kFeatureKeys[] = {
@@ -34,8 +33,10 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kSplitKv, "num_splits: 4"},
     {kPartialKv, "gap_tokens: 8"},
     {kHnd, "kv_layout: hnd"},
-    {kKTokenScales, "scales: per_token_k"},
-    {kVTokenScales, "scales: per_token"},
+    {kKTokenScales, "kv_dtype: e4m3, k_descales: per_token"},
+    {kKTokenScales, "kv_dtype: int8, scales: per_token_k", Op::kKvAppend},
+    {kVTokenScales, "kv_dtype: e4m3, v_descales: per_token"},
+    {kVTokenScales, "kv_dtype: int8, scales: per_token", Op::kKvAppend},
     {kHeadDimV, "head_dim_v: 64"},
     {kVIsK, "v_is_k_view: true"},
     {kRotaryQ, "rotary_q: at_cache_seqlens"},
@@ -68,11 +69,12 @@ constexpr FeatureKey kFeatureKeys[] = {
 
 }  // namespace
 
-const char* key_that_needs(uint64_t feature) {
+const char* key_that_needs(uint64_t feature, Op op) {
+  const char* key = "";
   for (const FeatureKey& k : kFeatureKeys) {
-    if (k.bit == feature) return k.key;
+    if (k.bit == feature && (*key == '\0' || k.op == op)) key = k.key;
   }
-  return "";
+  return key;
 }
 
 }  // namespace attnbench

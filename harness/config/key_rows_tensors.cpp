@@ -20,6 +20,11 @@ bool has_descales(P p, bool is_v) {
          !(is_v && p.v_is_k_view);
 }
 
+/// Whether int8 V has its descales by row, not by channel as usual.
+bool int8_rows(P p) {
+  return is_attention(p) && p.type_of_v() == DType::kInt8 && p.v_descales == DescalesPer::kToken;
+}
+
 /// kv_append has the granularity that `usual` stands for under its own name, too.
 void unify_descales(C& p, bool is_v) {
   const DescalesPer usual = p.type_of_kv(is_v) == DType::kInt8 ? DescalesPer::kChannel : DescalesPer::kHead;
@@ -161,20 +166,29 @@ Rows descale_keys() {
           "k_descales",
           "the same for e4m3 and e5m2 keys, and for scales given to `kv_append`. `usual`: attention, one "
           "per sequence and KV head; `kv_append`, one per KV head in e4m3 and e5m2, per (KV head, channel) "
-          "in int8. Values that share a row with their keys share the descale",
-          &C::k_descales, std::span(kDescalesPerNames).first(3))
+          "in int8. `per_token`: attention, one per row and KV head, as int8 keys usually have and `kv_append` "
+          "computes by `scales`. Values that share a row with their keys share the descale",
+          &C::k_descales, std::span(kDescalesPerNames).first(4))
           .when([](P p) { return has_descales(p, false); })
           .unified([](C& p) { unify_descales(p, false); })
-          .labelled([](P p) { return descales_label("k", p.k_descales); }),
-      word_key("v_descales",
-               "the same for values; `per_channel`: one per (KV head, channel) for all sequences",
-               &C::v_descales, kDescalesPerNames)
-          .when([](P p) { return has_descales(p, true); })
+          .labelled([](P p) { return descales_label("k", p.k_descales); })
+          .needing([](P p) -> uint64_t {
+            if (p.k_descales != DescalesPer::kToken) return kNothing;
+            return kKTokenScales | (p.v_is_k_view ? kVTokenScales : kNothing);
+          }),
+      word_key(
+          "v_descales",
+          "the same for values, `per_token` also in int8; `per_channel`: one per (KV head, channel) for all "
+          "sequences",
+          &C::v_descales, kDescalesPerNames)
+          .when([](P p) { return has_descales(p, true) || int8_rows(p); })
           .unified([](C& p) { unify_descales(p, true); })
           .labelled([](P p) { return descales_label("v", p.v_descales); })
-          .needing(
-              feature(kVChannelScales,
-                      [](P p) { return p.v_descales == DescalesPer::kChannel && is_fp8(p.type_of_v()); })),
+          .needing([](P p) -> uint64_t {
+            if (p.v_descales == DescalesPer::kToken) return kVTokenScales;
+            return p.v_descales == DescalesPer::kChannel && is_fp8(p.type_of_v()) ? kVChannelScales
+                                                                                  : kNothing;
+          }),
       word_key<bool>("out_dtype",
                      "type of O. `e4m3` (`attention`, `merge_states`): O is divided by a given scale and "
                      "stored, saturating at 448",
@@ -226,7 +240,8 @@ Rows shape_keys() {
           "scales",
           "`kv_append` with a quantised `kv_dtype`. `given`: scales per KV head (e4m3, e5m2) or per (KV "
           "head, channel) (int8). `per_token`: computed per (token, head) and stored in a cache of their "
-          "own. `per_token_k`: computed for K and given for V, as attention reads an int8 cache",
+          "own, as attention reads with `per_token` descales. `per_token_k`: computed for K and given for V, as "
+          "attention usually reads an int8 cache",
           &C::scales, kScalesNames)
           .when([](P p) { return p.quantises(false); })
           .unified([](C& p) {

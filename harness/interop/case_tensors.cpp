@@ -152,11 +152,12 @@ std::vector<TensorView> attention_inputs(Workload& workload) {
                                         : shared(a.q_descale_stride_outer, a.q_descale_stride_head),
               a.q_descale);
   c.add_float("k_descale",
-              a.dtype_k == DType::kInt8 ? rows : shared(a.k_descale_stride_outer, a.k_descale_stride_head),
+              p.row_descales(false) ? rows : shared(a.k_descale_stride_outer, a.k_descale_stride_head),
               a.k_descale);
   c.add_float("v_descale",
-              of_channels ? std::vector<int64_t>{kv_heads, a.head_dim_v}
-                          : shared(a.v_descale_stride_outer, a.v_descale_stride_head),
+              p.row_descales(true) ? rows
+              : of_channels        ? std::vector<int64_t>{kv_heads, a.head_dim_v}
+                                   : shared(a.v_descale_stride_outer, a.v_descale_stride_head),
               a.v_descale);
   return std::move(c).take();
 }

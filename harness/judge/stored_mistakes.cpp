@@ -94,6 +94,11 @@ class StoredMistakes : MistakeTable {
                      });
       }
       const bool v = tensor == Tensor::kV;
+      if (tensor != Tensor::kQ && p.row_descales(v)) {
+        with_descale("the token before", [=](Tensor t, int seq, int pos, int head, std::size_t i) {
+          return of_element(t, seq, std::max(0, pos - 1), head, i);
+        });
+      }
       if (tensor != Tensor::kQ && scaled(p.type_of_k()) && scaled(p.type_of_v())) {
         with_descale(v ? "K" : "V", [=](Tensor, int seq, int pos, int head, std::size_t i) {
           return of_element(v ? Tensor::kK : Tensor::kV, seq, pos, head, i);

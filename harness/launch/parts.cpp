@@ -25,6 +25,12 @@ void move_by(void*& pointer, int64_t elements, DType type) {
   pointer = const_cast<void*>(p);
 }
 
+/// Moves pointers to descales that are addressed like rows of K or V by `n` blocks or cache rows.
+void move_row_descales(const CaseParams& p, AttentionParams& a, int64_t n) {
+  if (p.row_descales(false)) move_by(a.k_descale, n * a.k_descale_stride_block);
+  if (p.row_descales(true)) move_by(a.v_descale, n * a.v_descale_stride_block);
+}
+
 void drop(AttentionParams& a, Feature feature) { a.features &= ~uint64_t{feature}; }
 
 /// The part for sequences [first, last) of the whole call, with all their keys.
@@ -56,14 +62,14 @@ Part sequences(const CaseParams& p, const AttentionParams& whole, int32_t lead, 
       a.cache_batch_idx == nullptr) {  // the part's first row is its own row 0
     move_by(a.k, n * a.k_stride_block, a.dtype_k);
     move_by(a.v, n * a.v_stride_block, a.dtype_v);
-    if (a.dtype_k == DType::kInt8) move_by(a.k_descale, n * a.k_descale_stride_block);
+    move_row_descales(p, a, n);
   }
   move_by(a.cache_leftpad, n);
   move_by(a.alibi_slopes, n * a.alibi_stride_batch);
-  // int8: descales of q are per token, those of K are addressed like its rows, and all sequences share V's.
+  // int8: descales of q are per token, and all sequences share V's. Those per row are addressed like rows.
   move_by(a.q_descale, (a.dtype_q == DType::kInt8 ? before : n) * a.q_descale_stride_outer);
-  if (a.dtype_k != DType::kInt8) move_by(a.k_descale, n * a.k_descale_stride_outer);
-  if (a.dtype_v != DType::kInt8) move_by(a.v_descale, n * a.v_descale_stride_outer);
+  if (!p.row_descales(false)) move_by(a.k_descale, n * a.k_descale_stride_outer);
+  if (!p.row_descales(true) && a.dtype_v != DType::kInt8) move_by(a.v_descale, n * a.v_descale_stride_outer);
   return part;
 }
 
@@ -128,7 +134,7 @@ std::vector<Part> dcp(const CaseParams& p, const AttentionParams& whole, int32_t
     const int64_t pool = apart ? 0 : int64_t{rank} * a.num_blocks;
     move_by(a.k, pool * a.k_stride_block, a.dtype_k);
     move_by(a.v, pool * a.v_stride_block, a.dtype_v);
-    if (a.dtype_k == DType::kInt8) move_by(a.k_descale, pool * a.k_descale_stride_block);
+    move_row_descales(p, a, pool);
     const int64_t rows = apart ? 0 : static_cast<int64_t>(p.seqs.size()) * rank;
     move_by(a.block_table, rows * a.block_table_stride);
     move_by(a.seqused_k, rows);

@@ -1,5 +1,7 @@
 // Faults of what shares a scale, of O in e4m3, of new rows for a quantised cache, and of rows that hold K and V.
 
+#include <algorithm>
+
 #include "harness/ops/op.h"
 #include "harness/selftest/fault.h"
 
@@ -22,6 +24,10 @@ constexpr const char* kVPerTensor =
     "{kv: paged, block_size: 16, " SCALES_E4M3 "v_descales: per_tensor, " SCALES_SEQS;
 constexpr const char* kVPerChannel =
     "{kv: paged, block_size: 16, " SCALES_E4M3 "v_descales: per_channel, " SCALES_SEQS;
+constexpr const char* kPerToken =
+    "{kv: paged, block_size: 16, " SCALES_E4M3 "k_descales: per_token, v_descales: per_token, " SCALES_SEQS;
+constexpr const char* kInt8PerToken =
+    "{kv: packed, dtype: bf16, kv_dtype: int8, heads: 8/2, head_dim: 64, v_descales: per_token, " SCALES_SEQS;
 
 #define SCALES_APPENDED \
   "{op: kv_append, dtype: bf16, heads: 3, head_dim: 64, block_size: 16, kv_dtype: e4m3, "
@@ -91,6 +97,20 @@ void use_first_channel(Tamper& t, AttentionParams& p) {
   p.v_descale = t.put(scales);
 }
 
+/// Rows of packed V have the descales of the rows before; the first rows of sequences keep theirs.
+void use_row_before(Tamper& t, AttentionParams& p) {
+  if (p.cu_seqlens_k == nullptr) return;  // the same keys in pages, for an invariant
+  const auto begins = t.read<int32_t>(p.cu_seqlens_k, p.batch + 1);
+  const int64_t row = p.v_descale_stride_outer;
+  auto scales = t.read<float>(p.v_descale, begins.back() * row);
+  for (std::size_t b = 0; b + 1 < begins.size(); ++b) {
+    if (begins[b] == begins[b + 1]) continue;
+    std::copy_backward(scales.begin() + begins[b] * row, scales.begin() + (begins[b + 1] - 1) * row,
+                       scales.begin() + begins[b + 1] * row);
+  }
+  p.v_descale = t.put(scales);
+}
+
 std::vector<Fault> shared_scales() {
   return {{"q_descale_read_per_sequence",
            "descales of q are read per (sequence, head) where sequences share them",
@@ -134,6 +154,29 @@ std::vector<Fault> shared_scales() {
            with_params(use_first_channel),
            {"v_descales: per_channel"},
            "V has the descale of channel 0"},
+          {"k_row_descale_of_a_block",
+           "one descale of K per block, that of its first row",
+           {kPerToken},
+           with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; }),
+           {"k_descales: per_token"},
+           "K has the descale of the first token of its page"},
+          {"v_row_descale_of_a_block",
+           "one descale of V per block, that of its first row",
+           {kPerToken},
+           with_params([](Tamper&, AttentionParams& p) { p.v_descale_stride_outer = 0; }),
+           {"v_descales: per_token"},
+           "V has the descale of the first token of its page"},
+          {"v_row_descale_of_the_row_before",
+           "each row of V has the descale of the row before",
+           {kInt8PerToken},
+           with_params(use_row_before),
+           {"v_descales: per_token"},
+           "V has the descale of the token before"},
+          {"v_row_descales_read_per_channel",
+           "descales of int8 V are read per channel where rows have them",
+           {kInt8PerToken},
+           with_params([](Tamper&, AttentionParams& p) { p.features &= ~uint64_t{kVTokenScales}; }),
+           {"v_descales: per_token"}},
           {"append_scale_read_per_head",
            "one scale for all heads is read as one per head",
            {kAppendPerTensor},

@@ -86,7 +86,7 @@ void judge_by_thumb(Seen& seen) {
 /// Features that the naive computation (host_view.h) lacks.
 constexpr uint64_t kBeyondHost = kAppend | kE4m3Q | kInt8Q | kInt8K | kInt8V | kHeadDimV | kVIsK | kProbs |
                                  kDropout | kLseBase2 | kLseTokenMajor | kVChannelScales | kAppendQuantised |
-                                 kE4m3Out | kRotaryCached | kBlockScales;
+                                 kE4m3Out | kRotaryCached | kBlockScales | kKTokenScales | kVTokenScales;
 
 /// Compares a fault's outputs with the right kernel's. Copies have no rounding error, so for kv_append and kv_move
 /// twice_naive requires equal bits.

@@ -185,7 +185,7 @@ class WeightLaunches {
   /// Which heads and sequences V is read from, if others than it should.
   std::string whose_v() {
     const int heads = p_.num_heads_kv, seqs = static_cast<int>(p_.seqs.size());
-    if (heads + seqs > p_.dim_v() || p_.shared_tokens() > 0) return "";
+    if (heads + seqs > p_.dim_v() || p_.shared_tokens() > 0 || p_.row_descales(true)) return "";
     set_v(workload_, [&](const RowOwner& owner, int32_t h, int32_t c) {
       return owner.seq != kNoSequence && (c == h || c == heads + owner.seq) ? 1.0f : 0.0f;
     });

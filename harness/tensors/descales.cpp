@@ -20,6 +20,13 @@ DescalesPer granularity(const CaseParams& p, Tensor tensor) {
   return tensor == Tensor::kQ ? p.q_descales : p.descales_of(tensor == Tensor::kV);
 }
 
+/// One of the steps for a row of q, K or V.
+float row_step(Tensor tensor, int32_t seq, int64_t pos, int64_t head) {
+  if (tensor == Tensor::kV) return scale_step(4 * pos + 7 * head + 2 * seq + 1);
+  const int64_t a = tensor == Tensor::kQ ? 2 : 5;
+  return scale_step(a * pos + (7 - a) * head + seq);
+}
+
 /// Descales of an e4m3 or e5m2 tensor with its descale_strides: (B, Hkv), or fewer where a stride is 0. V that is a
 /// view of K has K's numbers.
 std::vector<float> of_fp8(const Case& c, const LayoutVariant& variant, Tensor tensor) {
@@ -54,6 +61,21 @@ std::vector<float> of_channels(const Case& c, const LayoutVariant& variant) {
   return out;
 }
 
+/// Descales of K or V, one per (row, KV head). V that is a view of K has K's numbers.
+std::vector<float> of_rows(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant, bool is_v) {
+  const Tensor source = is_v && !c.params.v_is_k_view ? Tensor::kV : Tensor::kK;
+  const KvStrides s = row_scale_strides(c.params, is_v, variant.padded_strides);
+  std::vector<float> out(static_cast<std::size_t>(s.elements(std::ssize(plan.kv_owners))), kNan);
+  for (std::size_t r = 0; r < plan.kv_owners.size(); ++r) {
+    const bool is_new = !plan.appended.empty() && plan.appended[r].seq >= 0;
+    const RowOwner& o = is_new ? plan.appended[r] : plan.kv_owners[r];
+    for (int32_t h = 0; o.seq >= 0 && h < c.params.num_heads_kv; ++h)
+      out[static_cast<std::size_t>(s.offset(static_cast<int64_t>(r), h))] =
+          descale_of(c, source, o.seq, o.pos, h, 0);
+  }
+  return out;
+}
+
 }  // namespace
 
 float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t head, int32_t channel) {
@@ -74,13 +96,15 @@ float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t
         return scale_step(a);
       case DescalesPer::kChannel:
         return scale_step(int64_t{4} * kv_head + int64_t{2} * channel + 1);
+      case DescalesPer::kToken:
+        return row_step(tensor, seq, pos, kv_head);
     }
   }
   if (type != DType::kInt8) return 1.0f;
   const float unit = 1.0f / int8_factor(p.data, tensor);
-  if (tensor == Tensor::kV) return unit * scale_step(int64_t{4} * head + int64_t{2} * channel + 1);
-  const int64_t a = tensor == Tensor::kQ ? 2 : 5;
-  return unit * scale_step(a * pos + (7 - a) * head + seq);
+  if (tensor == Tensor::kV && !p.row_descales(true))
+    return unit * scale_step(int64_t{4} * head + int64_t{2} * channel + 1);
+  return unit * row_step(tensor, seq, pos, head);
 }
 
 float stored_value(const Case& c, Tensor tensor, float value) {
@@ -123,32 +147,16 @@ std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const 
   return out;
 }
 
-std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant) {
+std::vector<float> kv_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant,
+                                  bool is_v) {
   const CaseParams& p = c.params;
-  if (p.type_of_k() == DType::kE2m1x2) return {descale_of(c, Tensor::kK, 0, 0, 0, 0)};
-  if (has_fp8_descales(p, false)) return of_fp8(c, variant, Tensor::kK);
-  std::vector<float> out;
-  if (p.type_of_k() != DType::kInt8) return out;
-  const KvStrides s = row_scale_strides(p, false, variant.padded_strides);
-  out.assign(static_cast<std::size_t>(s.elements(std::ssize(plan.kv_owners))), kNan);
-  for (std::size_t r = 0; r < plan.kv_owners.size(); ++r) {
-    const bool is_new = !plan.appended.empty() && plan.appended[r].seq >= 0;
-    const RowOwner& o = is_new ? plan.appended[r] : plan.kv_owners[r];
-    for (int32_t h = 0; o.seq >= 0 && h < p.num_heads_kv; ++h) {
-      out[static_cast<std::size_t>(s.offset(static_cast<int64_t>(r), h))] =
-          descale_of(c, Tensor::kK, o.seq, o.pos, h, 0);
-    }
-  }
-  return out;
-}
-
-std::vector<float> v_descales_of(const Case& c, const LayoutVariant& variant) {
-  const CaseParams& p = c.params;
-  if (p.type_of_v() == DType::kE2m1x2)
-    return {descale_of(c, p.v_is_k_view ? Tensor::kK : Tensor::kV, 0, 0, 0, 0)};
-  const bool fp8 = has_fp8_descales(p, true);
-  if (fp8 && p.descales_of(true) != DescalesPer::kChannel) return of_fp8(c, variant, Tensor::kV);
-  return fp8 || p.type_of_v() == DType::kInt8 ? of_channels(c, variant) : std::vector<float>{};
+  const Tensor tensor = is_v ? Tensor::kV : Tensor::kK;
+  if (p.type_of_kv(is_v) == DType::kE2m1x2)
+    return {descale_of(c, p.v_is_k_view ? Tensor::kK : tensor, 0, 0, 0, 0)};
+  if (p.row_descales(is_v)) return of_rows(c, plan, variant, is_v);
+  const bool fp8 = has_fp8_descales(p, is_v);
+  if (fp8 && p.descales_of(is_v) != DescalesPer::kChannel) return of_fp8(c, variant, tensor);
+  return fp8 || p.type_of_kv(is_v) == DType::kInt8 ? of_channels(c, variant) : std::vector<float>{};
 }
 
 float out_scale_of(const Case& c) {

@@ -34,7 +34,7 @@ float block_scale_at(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int
 
 /// The arrays that a launch receives; empty if the input is not quantised. Descales of poisoned rows are NaN.
 std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant);
-std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant);
-std::vector<float> v_descales_of(const Case& c, const LayoutVariant& variant);
+std::vector<float> kv_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant,
+                                  bool is_v);
 
 }  // namespace attnbench

@@ -90,6 +90,7 @@ GivenScaleStrides given_scale_strides(const CaseParams& p, bool is_v, bool padde
     case DescalesPer::kChannel:
       return {p.dim_of_kv(is_v) + behind, 1};
     case DescalesPer::kUsual:
+    case DescalesPer::kToken:
       break;
   }
   if (int8) return {p.dim_of_kv(is_v) + behind, 1};
@@ -109,6 +110,7 @@ DescaleStrides descale_strides(const CaseParams& p, Tensor tensor, bool padded) 
     case DescalesPer::kChannel:
       return {0, p.dim_v() + behind};
     case DescalesPer::kUsual:
+    case DescalesPer::kToken:  // of q; row_scale_strides has those of K and V
       break;
   }
   const int64_t heads = per_token ? p.num_heads_q : p.num_heads_kv;

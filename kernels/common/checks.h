@@ -190,6 +190,17 @@ inline KernelStatus check_attention_dtypes(const Kernel& kernel, const Attention
     return bad("%s: V in e4m3 or e5m2, not a view of K, required for scales of V per channel, given %s",
                dtype_name(p.dtype_v));
   }
+  const bool by_row = (p.features & (kKTokenScales | kVTokenScales)) != 0;
+  const bool rows_can = !(p.features & (kKTail | kVChannelScales)) &&
+                        (!(p.features & kKTokenScales) || is_fp8(p.dtype_k)) &&
+                        (!(p.features & kVTokenScales) || is_fp8(p.dtype_v) || p.dtype_v == DType::kInt8) &&
+                        (!(p.features & kVIsK) || both(kKTokenScales, kVTokenScales));
+  if (by_row && !rows_can) {
+    return bad(
+        "%s: descales per row: K in e4m3 or e5m2, V in these or int8, no other scales of them, and both or none of a "
+        "view of K required, given %s and %s",
+        dtype_name(p.dtype_k), dtype_name(p.dtype_v));
+  }
   return check_out_dtype(kernel, p.features, p.dtype_out, message);
 }
 

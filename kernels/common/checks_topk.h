@@ -35,8 +35,8 @@ inline KernelStatus check_topk_args(const Kernel& kernel, const AttentionParams&
 /// descales by row.
 inline KernelStatus check_topk_limits(const Kernel& kernel, const AttentionParams& p,
                                       KernelMessage* message) {
-  constexpr uint64_t kByPosition =
-      kAlibi | kDropout | kProbs | kAppend | kCustomMask | kInt8K | kQv | kRotaryCached;
+  constexpr uint64_t kByPosition = kAlibi | kDropout | kProbs | kAppend | kCustomMask | kInt8K |
+                                   kKTokenScales | kVTokenScales | kQv | kRotaryCached;
   if (!(p.features & kTopkIndices) || !(p.features & kByPosition)) return KernelStatus::kOk;
   for (const auto& f : kFeatureNames) {
     if (p.features & kByPosition & f.bit)

@@ -17,29 +17,39 @@ ATTNBENCH_HD inline float q_descale(const AttentionParams& p, int32_t b, int64_t
   return p.q_descale[b * p.q_descale_stride_outer + kv_head * p.q_descale_stride_head];
 }
 
-/// Whether all keys of a sequence and KV head share a descale. Rows of fp8_ds_mla (kKTail) have scales for blocks alone.
+/// Whether each row of K or V and KV head has a descale of its own.
+ATTNBENCH_HD inline bool has_row_descales(const AttentionParams& p, bool is_v) {
+  return (p.features & (is_v ? kVTokenScales : kInt8K | kKTokenScales)) != 0;
+}
+
+/// Whether the rows of a sequence and KV head share a descale, unless has_row_descales says otherwise. Rows of fp8_ds_mla
+/// (kKTail) have scales for blocks alone.
 ATTNBENCH_HD inline bool shares_descales(const AttentionParams& p) {
   return (p.features & (kE4m3Kv | kE5m2Kv | kE2m1Kv)) != 0 && !(p.features & kKTail);
 }
 
-/// Descale of all keys of sequence `b`, KV head `head`, for e4m3, e5m2 and e2m1; 1 for other types (int8:
-/// k_row_descale).
+/// Descale of all keys of sequence `b`, KV head `head`, for e4m3, e5m2 and e2m1; 1 for other types, and if rows have
+/// their own.
 ATTNBENCH_HD inline float k_descale(const AttentionParams& p, int32_t b, int32_t head) {
-  if (!shares_descales(p)) return 1.0f;
+  if (!shares_descales(p) || has_row_descales(p, false)) return 1.0f;
   return p.k_descale[b * p.k_descale_stride_outer + head * p.k_descale_stride_head];
 }
 
-/// Descale of key `row` of sequence `b`, KV head `head`, for int8; 1 for other types. Requires 0 <= row <
-/// k_len.
-ATTNBENCH_HD inline float k_row_descale(const AttentionParams& p, int32_t b, int32_t row, int32_t head) {
-  if (!(p.features & kInt8K)) return 1.0f;
-  return p.k_descale[kv_row_offset(p, b, row, p.k_descale_stride_block, p.k_descale_stride_outer) +
-                     head * p.k_descale_stride_head];
+/// Descale of row `row` of K or V, sequence `b`, KV head `head`; 1 if rows have none of their own. Requires
+/// 0 <= row < k_len.
+ATTNBENCH_HD inline float row_descale(const AttentionParams& p, bool is_v, int32_t b, int32_t row,
+                                      int32_t head) {
+  if (!has_row_descales(p, is_v)) return 1.0f;
+  return is_v ? p.v_descale[kv_row_offset(p, b, row, p.v_descale_stride_block, p.v_descale_stride_outer) +
+                            head * p.v_descale_stride_head]
+              : p.k_descale[kv_row_offset(p, b, row, p.k_descale_stride_block, p.k_descale_stride_outer) +
+                            head * p.k_descale_stride_head];
 }
 
 /// Descale of channel `channel` of V in sequence `b`, KV head `head`: per channel for int8, and for e4m3 and e5m2
-/// with kVChannelScales.
+/// with kVChannelScales; 1 if rows have their own.
 ATTNBENCH_HD inline float v_descale(const AttentionParams& p, int32_t b, int32_t head, int32_t channel) {
+  if (has_row_descales(p, true)) return 1.0f;
   if (p.features & (kInt8V | kVChannelScales)) return p.v_descale[head * p.v_descale_stride_head + channel];
   if (!shares_descales(p)) return 1.0f;
   return p.v_descale[b * p.v_descale_stride_outer + head * p.v_descale_stride_head];

@@ -42,8 +42,8 @@ enum Feature : uint64_t {
   kSplitKv = 1ull << 20,          ///< num_splits > 0
   kPartialKv = 1ull << 21,        ///< packed KV where seqused_k is shorter than the slot in cu_seqlens_k
   kHnd = 1ull << 22,              ///< paged KV in the order (num_blocks, Hkv, block_size, D)
-  kKTokenScales = 1ull << 23,     ///< kv_append: the kernel computes scales of K, one per (token, head)
-  kVTokenScales = 1ull << 24,     ///< kv_append: the same for V
+  kKTokenScales = 1ull << 23,     ///< scales of K per (row, KV head): attention is given, kv_append computes
+  kVTokenScales = 1ull << 24,     ///< the same for V
   kHeadDimV = 1ull << 25,         ///< head_dim_v differs from head_dim
   kVIsK = 1ull << 26,             ///< V is a view of K: row r of V is the first Dv channels of row r of K
   kRotaryQ = 1ull << 27,          ///< rotary.q_position moves a query off its diagonal position
@@ -239,8 +239,10 @@ struct AttentionParams {
   //     h * stride_head. A stride of 0 shares a descale: per KV head, or per tensor if both are 0
   //   the same V with kVChannelScales: per (KV head, channel), as int8 V
   //   int8 q: per (token, query head); packed row t, head h at t * stride_outer + h * stride_head
-  //   int8 K: per (row, KV head); at the address of the row, with stride_outer in place of stride_token
-  //   int8 V: per (KV head, channel); head h, channel c at h * stride_head + c
+  //   int8 K, and K of these types with kKTokenScales: per (row, KV head); at the address of the row, with
+  //     stride_outer in place of stride_token
+  //   int8 V: per (KV head, channel); head h, channel c at h * stride_head + c. With kVTokenScales V of all these
+  //     types: as int8 K, with strides of its own. vLLM's caches of scales are (num_blocks, block_size, Hkv)
   // Descales of rows that must not be read, or that no query sees, may hold NaN, as the rows may.
   // kBlockScales: the value of a number of K or V is multiplied by the scale of its block, too; the scale of
   // row r, KV head h and channel c is at the address of row r, with k_block_scale_stride_* for strides, plus
@@ -252,9 +254,10 @@ struct AttentionParams {
   const float* v_descale;
   int64_t q_descale_stride_outer;
   int64_t q_descale_stride_head;
-  int64_t k_descale_stride_block;  ///< int8 only
+  int64_t k_descale_stride_block;  ///< per row only
   int64_t k_descale_stride_outer;
   int64_t k_descale_stride_head;
+  int64_t v_descale_stride_block;  ///< per row only
   int64_t v_descale_stride_outer;
   int64_t v_descale_stride_head;
   const void* k_block_scale;  ///< (rows of K, Hkv, D / scale_block) in dtype_block_scale

@@ -13,7 +13,7 @@
 namespace attnbench {
 
 /// Version of this interface. The program refuses a plug-in of another version.
-inline constexpr uint32_t kKernelAbiVersion = 9;
+inline constexpr uint32_t kKernelAbiVersion = 10;
 
 enum class Op : int32_t {
   kAttention = 0,

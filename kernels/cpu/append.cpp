@@ -96,8 +96,8 @@ void append_token(const AttentionParams& p, int32_t b, int32_t i, int32_t row) {
     const NewRow v{p.v_new,   token * p.v_new_stride_token + h * p.v_new_stride_head, v_new_type(p),
                    p.v_cache, v_row_offset(p, b, row) + h * p.v_stride_head,          p.dtype_v,
                    false};
-    write_row(p, k, row, [&](int32_t) { return k_descale(p, b, h) * k_row_descale(p, b, row, h); });
-    write_row(p, v, row, [&](int32_t c) { return v_descale(p, b, h, c); });
+    write_row(p, k, row, [&](int32_t) { return k_descale(p, b, h) * row_descale(p, false, b, row, h); });
+    write_row(p, v, row, [&](int32_t c) { return v_descale(p, b, h, c) * row_descale(p, true, b, row, h); });
   }
 }
 

@@ -83,7 +83,9 @@ class FewRows {
         dim_v_(p.head_dim_v),
         padded_dim_(round_up(p.head_dim, kPanel)),
         padded_v_(round_up(p.head_dim_v, kPanel)),
-        list_(list_of(p, task)) {}
+        list_(list_of(p, task)),
+        k_scaled_(scaled_by_row<K>(p, false)),
+        v_scaled_(scaled_by_row<V>(p, true)) {}
 
   void run(float* partials) {
     for (int h = 0; h < task_.head_count; ++h) start(h);
@@ -101,7 +103,6 @@ class FewRows {
  private:
   static constexpr int64_t kKBytes = sizeof(typename K::Storage);
   static constexpr int64_t kVBytes = sizeof(typename V::Storage);
-  static constexpr bool kInt8K = std::is_same_v<K, Int8>;
 
   /// The list of the task's query and KV head; null: the task attends to a range of keys.
   static const int32_t* list_of(const AttentionParams& p, const Task& task) {
@@ -172,10 +173,11 @@ class FewRows {
       }
     }
     for (int h = 0; h < task_.head_count; ++h) {
-      float descales[kTile];
-      if constexpr (kInt8K)
-        load_key_descales(p_, task_.seq, task_.head_begin + h, tile.key, tile.n, descales);
-      for (int r = 0; r < task_.rows; ++r) softmax(h, r, tile, descales);
+      float k_scales[kTile], v_scales[kTile];  // of rows, if they have their own
+      if (k_scaled_)
+        load_row_descales(p_, false, task_.seq, task_.head_begin + h, tile.key, tile.n, k_scales);
+      if (v_scaled_) load_row_descales(p_, true, task_.seq, task_.head_begin + h, tile.key, tile.n, v_scales);
+      for (int r = 0; r < task_.rows; ++r) softmax(h, r, tile, k_scales, v_scales);
     }
     for (int j = 0; j < keys; j += kKeyStep) {
       const int count = std::min(kKeyStep, tile.n - j);
@@ -251,13 +253,13 @@ class FewRows {
     });
   }
 
-  void softmax(int h, int r, const Tile& tile, [[maybe_unused]] const float* descales) {
+  void softmax(int h, int r, const Tile& tile, const float* k_scales, const float* v_scales) {
     const int row = h * task_.rows + r;
     const ScoreScale scale = buf_.scales[h];
     const KeyBounds& seen = buf_.rows[r];
     float* s = buf_.s + row * kTile;
     const int end = round_up(tile.n, kLanes);
-    if constexpr (kInt8K) multiply_by_descales(descales, s, 0, end);
+    if (k_scaled_) multiply_by_descales(k_scales, s, 0, end);
     const auto add_bias = [&] {
       add_alibi(p_, task_, task_.head_begin + h, r, tile.key, scale.bias_scale, s, 0, end);
     };
@@ -265,6 +267,7 @@ class FewRows {
     const float alpha = softmax_row(scale, add_bias, hide, s, 0, end, seen.begin - tile.key,
                                     std::min(seen.end - tile.key, tile.n), buf_.m[row], buf_.l[row]);
     if (p_.features & kDropout) drop_weights(p_, task_, task_.head_begin + h, r, tile.key, s, 0, end);
+    if (v_scaled_) multiply_by_descales(v_scales, s, 0, end);
     if (alpha == 1.0f) return;
     float* o = buf_.o + row * padded_v_;
     for (int d = 0; d < padded_v_; d += kLanes) store(o + d, load(o + d) * alpha);
@@ -288,6 +291,7 @@ class FewRows {
   const int padded_dim_;
   const int padded_v_;
   const int32_t* const list_;
+  const bool k_scaled_, v_scaled_;
 };
 
 }  // namespace

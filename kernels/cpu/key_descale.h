@@ -1,4 +1,4 @@
-// Descales of int8 keys, one per row: they multiply the products q.k key by key.
+// Descales per row: those of K multiply the products q.k key by key, those of V the weights.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,17 @@
 
 namespace attnbench::cpu {
 
-/// Writes the descales of `n` keys from `first_key` on (sequence `b`, KV head `head`), then zeros up to a
+/// Whether rows of K or V, of elements T, have descales of their own. Only 8 bits have.
+template <class T>
+bool scaled_by_row(const AttentionParams& p, bool is_v) {
+  return sizeof(typename T::Storage) == 1 && has_row_descales(p, is_v);
+}
+
+/// Writes the descales of `n` rows of K or V from `first_key` on (sequence `b`, KV head `head`), then zeros up to a
 /// multiple of kPanel.
-inline void load_key_descales(const AttentionParams& p, int32_t b, int32_t head, int32_t first_key, int n,
-                              float* out) {
-  for (int j = 0; j < n; ++j) out[j] = k_row_descale(p, b, first_key + j, head);
+inline void load_row_descales(const AttentionParams& p, bool is_v, int32_t b, int32_t head, int32_t first_key,
+                              int n, float* out) {
+  for (int j = 0; j < n; ++j) out[j] = row_descale(p, is_v, b, first_key + j, head);
   for (int j = n; j < round_up(n, kPanel); ++j) out[j] = 0.0f;
 }
 

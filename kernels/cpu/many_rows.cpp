@@ -77,7 +77,9 @@ class ManyRows {
         dim_(dot_dim(p)),
         dim_v_(p.head_dim_v),
         padded_v_(round_up(p.head_dim_v, kPanel)),
-        head_(task.head_begin) {}
+        head_(task.head_begin),
+        k_scaled_(scaled_by_row<K>(p, false)),
+        v_scaled_(scaled_by_row<V>(p, true)) {}
 
   void run(float* partials) {
     start();
@@ -90,13 +92,14 @@ class ManyRows {
       if (p_.features & kQv) pack_keys<V>(p_.v, p_.v_stride_head, tile_.v, dim_v_, p_.head_dim, false);
       pack_v();
       multiply_qk(columns, n);
-      float descales[kKeyTile];
-      if constexpr (kInt8K) load_key_descales(p_, task_.seq, head_, key, n, descales);
+      float k_scales[kKeyTile], v_scales[kKeyTile];  // of rows, if they have their own
+      if (k_scaled_) load_row_descales(p_, false, task_.seq, head_, key, n, k_scales);
+      if (v_scaled_) load_row_descales(p_, true, task_.seq, head_, key, n, v_scales);
       for (int g = 0; g < groups(); ++g) {
         for (int r = g * kGroupRows; r < g * kGroupRows + rows_of_group(g); ++r) {
           const KeyBounds& seen = buf_.rows[r];
           float* s = buf_.s + r * kKeyTile;
-          if constexpr (kInt8K) multiply_by_descales(descales, s, columns[g].begin, columns[g].end);
+          if (k_scaled_) multiply_by_descales(k_scales, s, columns[g].begin, columns[g].end);
           const auto add_bias = [&] {
             add_alibi(p_, task_, head_, r, key, scale_.bias_scale, s, columns[g].begin, columns[g].end);
           };
@@ -106,6 +109,7 @@ class ManyRows {
           if (p_.features & kDropout) {
             drop_weights(p_, task_, head_, r, key, s, columns[g].begin, columns[g].end);
           }
+          if (v_scaled_) multiply_by_descales(v_scales, s, columns[g].begin, columns[g].end);
         }
       }
       multiply_pv(columns);
@@ -116,8 +120,6 @@ class ManyRows {
   }
 
  private:
-  static constexpr bool kInt8K = std::is_same_v<K, Int8>;
-
   int groups() const { return (task_.rows + kGroupRows - 1) / kGroupRows; }
   int rows_of_group(int g) const { return std::min(kGroupRows, task_.rows - g * kGroupRows); }
 
@@ -263,6 +265,7 @@ class ManyRows {
   const int dim_v_;
   const int padded_v_;
   const int32_t head_;
+  const bool k_scaled_, v_scaled_;
   TileRows<kKeyTile> tile_;
 };
 

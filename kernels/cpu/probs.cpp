@@ -106,13 +106,12 @@ class Probs {
       for (int i = 0; i < kRowStep * kTile; ++i) s[i] += by_v[i];
     }
     float descales[kTile];
-    if constexpr (std::is_same_v<K, Int8>) {
-      load_key_descales(p_, task_.seq, head_, tile_.key, tile_.n, descales);
-    }
+    const bool scaled = scaled_by_row<K>(p_, false);
+    if (scaled) load_row_descales(p_, false, task_.seq, head_, tile_.key, tile_.n, descales);
     const int end = round_up(tile_.n, kLanes);
     for (int r = 0; r < task_.rows; ++r) {
       float* row = s + r * kTile;
-      if constexpr (std::is_same_v<K, Int8>) multiply_by_descales(descales, row, 0, end);
+      if (scaled) multiply_by_descales(descales, row, 0, end);
       const auto add_bias = [&] {
         add_alibi(p_, task_, head_, r, tile_.key, scale_.bias_scale, row, 0, end);
       };

@@ -193,32 +193,31 @@ class Layout {
   }
 
   /// Descales; those of rows that must not be read are NaN. Strides of K and V differ: (sequence, head) with
-  /// a gap, and (head, sequence) with another gap. Descales of int8 K are laid out like K, with one element
-  /// per row.
+  /// a gap, and (head, sequence) with another gap. Those per row are laid out like K, with one element per row, and
+  /// twice as far apart for V.
   void fill_descales() {
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
     const std::size_t batch = problem_.seqs.size();
     const std::size_t heads = static_cast<std::size_t>(problem_.heads_kv);
     const std::size_t heads_q = static_cast<std::size_t>(problem_.heads_q);
-    v_descales_.assign((batch + 1) * (heads + 1) + heads * (problem_.dv() + 1), kNan);
-    k_descales_.assign(problem_.quantised & kInt8K ? k_.size() / problem_.dim : (batch + 1) * (heads + 1),
-                       kNan);
+    const std::size_t rows = k_.size() / problem_.dim;
+    v_descales_.assign(2 * rows + (batch + 1) * (heads + 1) + heads * (problem_.dv() + 1), kNan);
+    k_descales_.assign(rows + (batch + 1) * (heads + 1), kNan);
     q_descales_.assign(std::max<std::size_t>(cu_q_.back() + 1, batch) * (heads_q + 1), kNan);
     for (std::size_t b = 0; b < batch; ++b) {
       for (int h = 0; h < problem_.heads_kv; ++h) {
-        if (problem_.quantised & kInt8K) {
-          for (int pos = 0; pos < problem_.seqs[b].k; ++pos) {
-            k_descales_[(row_offset_(b, pos, k_strides_) + h * k_strides_.head) / problem_.dim] =
-                problem_.k_descale(id(b), pos, h);
-          }
-        } else {
-          k_descales_[b * (heads + 1) + h] = problem_.k_descale(id(b), 0, h);
+        if (!problem_.k_rows()) k_descales_[b * (heads + 1) + h] = problem_.k_descale(id(b), 0, h);
+        for (int pos = 0; pos < problem_.seqs[b].k; ++pos) {
+          const auto row = (row_offset_(b, pos, k_strides_) + h * k_strides_.head) / problem_.dim;
+          if (problem_.k_rows()) k_descales_[row] = problem_.k_descale(id(b), pos, h);
+          if (problem_.v_rows()) v_descales_[2 * row] = problem_.v_descale(id(b), pos, h, 0);
         }
+        if (problem_.v_rows()) continue;
         for (int d = 0; d < (problem_.quantised & kInt8V ? problem_.dv() : 0); ++d) {
-          v_descales_[h * (problem_.dv() + 1) + d] = problem_.v_descale(id(b), h, d);
+          v_descales_[h * (problem_.dv() + 1) + d] = problem_.v_descale(id(b), 0, h, d);
         }
         if (!(problem_.quantised & kInt8V))
-          v_descales_[h * (batch + 1) + b] = problem_.v_descale(id(b), h, 0);
+          v_descales_[h * (batch + 1) + b] = problem_.v_descale(id(b), 0, h, 0);
       }
       for (int h = 0; h < problem_.heads_q; ++h) {
         if (problem_.quantised & kE4m3Q) {
@@ -449,7 +448,7 @@ class Layout {
       p.v_descale_stride_outer = 1;
       p.v_descale_stride_head = p.batch + 1;
     }
-    if (problem_.quantised & kInt8K) {
+    if (problem_.k_rows()) {
       p.k_descale = k_descales_.data();
       p.k_descale_stride_block = k_strides_.block / problem_.dim;
       p.k_descale_stride_outer = k_strides_.token / problem_.dim;
@@ -458,6 +457,11 @@ class Layout {
     if (problem_.quantised & kInt8V) {
       p.v_descale = v_descales_.data();
       p.v_descale_stride_head = problem_.dv() + 1;
+    }
+    if (problem_.v_rows()) {
+      p.v_descale_stride_block = 2 * k_strides_.block / problem_.dim;
+      p.v_descale_stride_outer = 2 * k_strides_.token / problem_.dim;
+      p.v_descale_stride_head = 2 * k_strides_.head / problem_.dim;
     }
   }
 

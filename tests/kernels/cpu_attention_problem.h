@@ -55,7 +55,7 @@ struct Problem {
   bool alibi_sqrt = false;
   bool sinks = false;
   float sink_shift = 0.0f;  ///< added to each sink
-  uint64_t quantised = 0;   ///< kE4m3Kv, kE5m2Kv, kE4m3Q, kInt8Q, kInt8K, kInt8V
+  uint64_t quantised = 0;  ///< kE4m3Kv, kE5m2Kv, kE4m3Q, kInt8Q, kInt8K, kInt8V, kKTokenScales, kVTokenScales
   float k_descale_factor = 1.0f;
   float p_dropout = 0.0f;
   bool probs = false;
@@ -67,22 +67,27 @@ struct Problem {
   DType type_of(uint64_t tensor) const {
     return tensor == 0 || tensor == 3 ? types().q : tensor == 1 || v_is_k ? types().k : types().v;
   }
+  bool k_rows() const { return (quantised & (kInt8K | kKTokenScales)) != 0; }
+  bool v_rows() const { return (quantised & kVTokenScales) != 0; }
   // Descales of position `pos` of sequence `id`. Neighbours differ, and no two tensors share one. e4m3 and
-  // e5m2 have one per sequence and KV head. Stored numbers reach 8 in these and 127 in int8.
+  // e5m2 have one per sequence and KV head, or per row. Stored numbers reach 8 in these and 127 in int8.
   float q_descale(uint64_t id, int pos, int head) const {
     if (quantised & kInt8Q) return 0.004f + 0.0007f * static_cast<float>((id * 5 + pos * 7 + head * 3) % 11);
     const int kv_head = head / (heads_q / heads_kv);
     return quantised & kE4m3Q ? 0.07f + 0.011f * static_cast<float>((id * 7 + kv_head * 5) % 16) : 1.0f;
   }
   float k_descale(uint64_t id, int pos, int head) const {
-    const float fp8 = 0.08f + 0.013f * static_cast<float>((id * 5 + head * 3) % 16);
+    const float fp8 =
+        0.08f + 0.013f * static_cast<float>((id * 5 + (k_rows() ? pos * 7 : 0) + head * 3) % 16);
     const float int8 = 0.005f + 0.0009f * static_cast<float>((id * 3 + pos * 5 + head * 7) % 13);
     return k_descale_factor * (fp8_kv() ? fp8 : quantised & kInt8K ? int8 : 1.0f);
   }
-  float v_descale(uint64_t id, int head, int channel) const {
-    if (v_is_k) return k_descale(id, 0, head);
-    if (quantised & kInt8V) return 0.003f + 0.0011f * static_cast<float>((head * 3 + channel * 5) % 9);
-    return fp8_kv() ? 0.05f + 0.017f * static_cast<float>((id * 3 + head * 7) % 16) : 1.0f;
+  float v_descale(uint64_t id, int pos, int head, int channel) const {
+    if (v_is_k) return k_descale(id, pos, head);
+    const int of_row = v_rows() ? static_cast<int>(id * 5) + pos * 7 : 0;
+    if (quantised & kInt8V)
+      return 0.003f + 0.0011f * static_cast<float>((head * 3 + (v_rows() ? of_row : channel * 5)) % 9);
+    return fp8_kv() ? 0.05f + 0.017f * static_cast<float>((id * 3 + of_row + head * 7) % 16) : 1.0f;
   }
   /// The custom mask of sequence `id`: about two thirds of the bits. Every seventh query sees no key.
   bool sees(uint64_t id, int i, int j) const {

@@ -71,12 +71,12 @@ inline ExpectedRow expected_row(const Problem& p, const Seq& s, uint64_t id, int
         !dropout_keeps(kDropoutSeed, kDropoutOffset, head, token, j, dropout_threshold(p.p_dropout))) {
       continue;
     }
-    for (int d = 0; d < p.dv(); ++d) row.out[d] += row.probs[j] * value(p, 2, id, j, kv_head, d);
+    for (int d = 0; d < p.dv(); ++d)
+      row.out[d] += row.probs[j] * value(p, 2, id, j, kv_head, d) * p.v_descale(id, j, kv_head, d);
   }
   row.lse = top + std::log(sum);
   for (double& x : row.probs) x /= sum;
-  for (int d = 0; d < p.dv(); ++d)
-    row.out[d] *= p.v_descale(id, kv_head, d) / (1 - double{p.p_dropout}) / sum;
+  for (double& x : row.out) x /= (1 - double{p.p_dropout}) * sum;
   return row;
 }
 

@@ -203,8 +203,8 @@ TEST(CpuAttention, RefusesWhatItDoesNotDo) {
     return cpu::kAttention.supports(&layout.params(), &context, &message);
   };
   EXPECT_EQ(status([](AttentionParams&) {}), KernelStatus::kOk);
-  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kKTokenScales; }), KernelStatus::kUnsupported);
-  EXPECT_STREQ(message.text, "cpu: k_token_scales is not supported");
+  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kOneRow; }), KernelStatus::kUnsupported);
+  EXPECT_STREQ(message.text, "cpu: one_row is not supported");
   EXPECT_EQ(status([](AttentionParams& p) { p.num_heads_q = 3; }), KernelStatus::kBadArgument);
   EXPECT_STREQ(message.text, "cpu: num_heads_q a positive multiple of num_heads_kv 2 required, given 3");
   EXPECT_EQ(status([](AttentionParams& p) { p.head_dim = 577; }), KernelStatus::kBadArgument);

@@ -96,19 +96,25 @@ TEST_P(CpuQuantised, NanInADescaleShows) {
       AttentionParams& a = layout.params().attention;
       if (a.*descale == nullptr) continue;
       // The descale of row 0 of q, of the sequence's first key (after two rows of poison), or of channel 0.
-      const bool of_k = descale == &AttentionParams::k_descale && (p.quantised & kInt8K);
-      const_cast<float*>(a.*descale)[of_k ? 2 * a.k_descale_stride_outer : 0] = std::nanf("");
+      const bool of_k = descale == &AttentionParams::k_descale && p.k_rows();
+      const bool of_v = descale == &AttentionParams::v_descale && p.v_rows();
+      const int64_t stride = of_k ? a.k_descale_stride_outer : of_v ? a.v_descale_stride_outer : 0;
+      const_cast<float*>(a.*descale)[2 * stride] = std::nanf("");
       EXPECT_TRUE(std::isnan(layout.run().out[0])) << "q " << seq.q;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, CpuQuantised,
-                         ::testing::Values(Types{"int8", kInt8Q | kInt8K | kInt8V},
-                                           Types{"int8_q_and_k", kInt8Q | kInt8K}, Types{"int8_k", kInt8K},
-                                           Types{"int8_k_and_v", kInt8K | kInt8V},
-                                           Types{"e4m3", kE4m3Q | kE4m3Kv}),
-                         [](const auto& p) { return std::string(p.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    , CpuQuantised,
+    ::testing::Values(Types{"int8", kInt8Q | kInt8K | kInt8V}, Types{"int8_q_and_k", kInt8Q | kInt8K},
+                      Types{"int8_k", kInt8K}, Types{"int8_k_and_v", kInt8K | kInt8V},
+                      Types{"e4m3", kE4m3Q | kE4m3Kv},
+                      Types{"int8_by_row", kInt8Q | kInt8K | kInt8V | kVTokenScales},
+                      Types{"e4m3_by_row", kE4m3Q | kE4m3Kv | kKTokenScales | kVTokenScales},
+                      Types{"e4m3_k_by_row", kE4m3Kv | kKTokenScales},
+                      Types{"e5m2_v_by_row", kE5m2Kv | kVTokenScales}),
+    [](const auto& p) { return std::string(p.param.name); });
 
 TEST(CpuQuantisedRefusals, TypesThatDoNotGoTogether) {
   LaunchContext context{};
@@ -127,6 +133,13 @@ TEST(CpuQuantisedRefusals, TypesThatDoNotGoTogether) {
             "cpu: one type of q and one of KV required, given bits of two of e4m3, e5m2, e2m1 and int8");
   EXPECT_EQ(refusal(kInt8K | kE4m3Kv | kInt8Q | kE4m3Q),
             "cpu: one type of q and one of KV required, given bits of two of e4m3, e5m2, e2m1 and int8");
+  const std::string rows =
+      "cpu: descales per row: K in e4m3 or e5m2, V in these or int8, no other scales of them, and "
+      "both or none of a view of K required, given ";
+  EXPECT_EQ(refusal(kKTokenScales), rows + "fp32 and fp32");
+  EXPECT_EQ(refusal(kInt8K | kVTokenScales), rows + "int8 and fp32");
+  EXPECT_EQ(refusal(kInt8K | kInt8V | kKTokenScales), rows + "int8 and int8");
+  EXPECT_EQ(refusal(kE4m3Kv | kVTokenScales | kVChannelScales), rows + "e4m3 and e4m3");
 }
 
 }  // namespace

@@ -327,6 +327,12 @@ class CallTest(unittest.TestCase):
                       k_descale_stride_outer=2, k_descale_stride_head=1, alibi_slopes=f32, alibi_stride_batch=4).call()
         self.assert_view(c.k_descale, f32, (2, 2), (2, 1))
         self.assert_view(c.alibi_slopes, f32, (2, 4), (4, 1))
+        by_row = dict(k=f32, v=f32, k_descale=f32, v_descale=f32, num_blocks=3, block_size=4, k_descale_stride_block=8, k_descale_stride_outer=2,
+                      k_descale_stride_head=1, v_descale_stride_block=16, v_descale_stride_outer=1, v_descale_stride_head=4)
+        c = attention(Feature.PAGED_KV | Feature.E4M3_KV | Feature.K_TOKEN_SCALES | Feature.V_TOKEN_SCALES, dtype_k=DType.E4M3, dtype_v=DType.E4M3,
+                      **by_row).call()
+        self.assert_view(c.k_descale, f32, (3, 4, 2), (8, 2, 1))
+        self.assert_view(c.v_descale, f32, (3, 4, 2), (16, 1, 4))
 
     def test_kv_append(self):
         key, cache, scale = np.zeros((3, 2, 8), np.float16), np.zeros((4, 16, 2, 8), np.uint8), np.ones(2, np.float32)

@@ -70,6 +70,11 @@ TEST(Expand, AppendNeedsAPagedCacheWithRoom) {
   EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {op: kv_append, kv: packed, batch: q4}\n"),
               HasSubstr("paged"));
   EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {op: kv_append, batch: q40s4}\n"), HasSubstr("appends"));
+  const std::string rows = "kv: paged, kv_dtype: e4m3, v_descales: per_token, batch: q4}\n";
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {op: kv_append, " + rows),
+              HasSubstr("'scales: per_token'"));
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {page_layout: repeated, " + rows),
+              HasSubstr("are by place"));
   EXPECT_EQ(expand_text("name: t\nsweeps:\n  - {op: kv_append, batch: q4s40}\n").cases.size(), 1u);
 }
 

@@ -248,7 +248,8 @@ TEST(KeyLists, WhatTheyCannotBeCombinedWith) {
   for (const char* keys :
        {"kv: paged, append: in_call", "kv: packed, alibi: per_head", "kv: packed, dropout: 0.1",
         "kv: packed, probs: true", "kv: packed, kv_dtype: int8", "kv: packed, custom_mask: tree",
-        "kv: paged, path: split_decode", "kv: paged, page_layout: repeated"}) {
+        "kv: packed, kv_dtype: e4m3, v_descales: per_token", "kv: paged, path: split_decode",
+        "kv: paged, page_layout: repeated"}) {
     EXPECT_THAT(with(keys), HasSubstr("topk does not go with")) << keys;
   }
   EXPECT_EQ(with("kv: paged, kv_dtype: e4m3"), "");

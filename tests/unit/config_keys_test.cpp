@@ -111,7 +111,7 @@ uint64_t features_with(const std::string& first, const std::string& second) {
 
 TEST(Keys, EveryFeatureOfAKernelHasAKeyThatNeedsIt) {
   for (const FeatureName& f : kFeatureNames) {
-    const std::string key = key_that_needs(f.bit);
+    const std::string key = key_that_needs(f.bit, Op::kAttention);
     EXPECT_NE(key, "") << f.name;
     if (key.empty()) continue;
     bool needed = false;  // in a case that does not need it without the key
@@ -128,7 +128,9 @@ TEST(Keys, EveryFeatureOfAKernelHasAKeyThatNeedsIt) {
     }
     EXPECT_TRUE(needed) << f.name << ": " << key;
   }
-  EXPECT_STREQ(key_that_needs(uint64_t{1} << 63), "");
+  for (const Feature bit : {kKTokenScales, kVTokenScales})  // which kv_append understands otherwise
+    EXPECT_NE(features_with("op: kv_append, kv: paged", key_that_needs(bit, Op::kKvAppend)) & bit, 0u);
+  EXPECT_STREQ(key_that_needs(uint64_t{1} << 63, Op::kAttention), "");
 }
 
 TEST(Keys, ThePageOfServersHasTheirTable) {

@@ -137,15 +137,27 @@ TEST_F(CaseFiles, WhatAFileExpectsPassesAndATenthMoreFails) {
     }
   }
   const std::string paged = "{kv: paged, block_size: 4, batch: q3s9_q1s17, heads: 4/2, head_dim: 32, ";
-  for (const char* types :
-       {"kv_dtype: e4m3", "kv_dtype: e5m2", "kv_dtype: int8", "kv_dtype: int8_k", "kv_dtype: nvfp4",
-        "kv_dtype: nvfp4, dtype: fp32", "kv_dtype: e4m3, q_dtype: e4m3", "kv_dtype: int8, q_dtype: int8",
-        "kv_dtype: e4m3, v_descales: per_channel", "out_dtype: e4m3",
-        "kv_dtype: e4m3, out_dtype: e4m3, sinks: true",
-        "out_dtype: e4m3, lse_log: base2, out_lse_layout: token_major", "append: in_call",
-        "append: in_call, kv_dtype: e4m3", "append: in_call, kv_dtype: e5m2, new_dtype: cache",
-        "append: in_call, kv_dtype: int8", "probs: true", "mask: causal_top_left",
-        "mask: causal_top_left, window: \"2,0\""})
+  for (const char* types : {"kv_dtype: e4m3",
+                            "kv_dtype: e5m2",
+                            "kv_dtype: int8",
+                            "kv_dtype: int8_k",
+                            "kv_dtype: nvfp4",
+                            "kv_dtype: nvfp4, dtype: fp32",
+                            "kv_dtype: e4m3, q_dtype: e4m3",
+                            "kv_dtype: int8, q_dtype: int8",
+                            "kv_dtype: e4m3, v_descales: per_channel",
+                            "kv_dtype: e5m2, k_descales: per_token, v_descales: per_token",
+                            "kv_dtype: int8, v_descales: per_token",
+                            "out_dtype: e4m3",
+                            "kv_dtype: e4m3, out_dtype: e4m3, sinks: true",
+                            "out_dtype: e4m3, lse_log: base2, out_lse_layout: token_major",
+                            "append: in_call",
+                            "append: in_call, kv_dtype: e4m3",
+                            "append: in_call, kv_dtype: e5m2, new_dtype: cache",
+                            "append: in_call, kv_dtype: int8",
+                            "probs: true",
+                            "mask: causal_top_left",
+                            "mask: causal_top_left, window: \"2,0\""})
     mappings.push_back(paged + types + "}");
   mappings.push_back(
       "{kv: paged, block_size: 4, batch: q3s9, heads: 4/1, head_dim: 144, head_dim_v: 128, kv_dtype: fp8_ds_mla, v_is_k_view: true}");

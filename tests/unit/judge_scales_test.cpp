@@ -82,6 +82,39 @@ TEST(Descales, LaunchesReadThemByTheirStrides) {
   }
 }
 
+TEST(Descales, RowsOfPagesHaveTheirOwn) {
+  const auto device = open_device("cpu", 1);
+  for (const KvDType type : {KvDType::kE4m3, KvDType::kInt8}) {
+    for (const bool padded : {false, true}) {
+      Case c = e4m3_case();
+      c.params.kv_dtype = type;
+      c.params.q_dtype.reset();
+      c.params.v_descales = DescalesPer::kToken;
+      if (type == KvDType::kE4m3) c.params.k_descales = DescalesPer::kToken;
+      LayoutVariant layout;
+      layout.padded_strides = padded;
+      const Workload w(*device, c, layout);
+      const AttentionParams a = w.params().attention;
+      EXPECT_EQ(a.features & (kKTokenScales | kVTokenScales),
+                type == KvDType::kE4m3 ? kKTokenScales | kVTokenScales : uint64_t{kVTokenScales});
+      for (int b = 0; b < 3; ++b) {
+        for (int pos = 0; pos < c.params.seqs[static_cast<std::size_t>(b)].k; ++pos) {
+          const int block = a.block_table[b * a.block_table_stride + pos / 4];
+          for (int h = 0; h < 3; ++h) {
+            const float v = a.v_descale[block * a.v_descale_stride_block +
+                                        pos % 4 * a.v_descale_stride_outer + h * a.v_descale_stride_head];
+            EXPECT_EQ(v, descale_of(c, Tensor::kV, b, pos, h, 3));
+            EXPECT_NE(v, descale_of(c, Tensor::kV, b, pos + 1, h, 3));
+            EXPECT_EQ(a.k_descale[block * a.k_descale_stride_block + pos % 4 * a.k_descale_stride_outer +
+                                  h * a.k_descale_stride_head],
+                      descale_of(c, Tensor::kK, b, pos, h, 0));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Descales, ValuesInARowWithTheirKeysHaveTheirScale) {
   Case c = e4m3_case();
   CaseParams& p = c.params;

@@ -154,6 +154,9 @@ void check_lists(const CaseParams& p, const FailAt& fail) {
   refuse(p.qv, "qv", "qv");
   refuse(p.rotary_cached, "rotary_cached", "rotary_cached: an entry does not show the position of its key");
   refuse(p.type_of_k() == DType::kInt8, "kv_dtype", fmt::format("kv_dtype: {}", kv_dtype_name(p.kv_dtype)));
+  for (const bool is_v : {false, true})
+    refuse(p.row_descales(is_v), is_v && !p.v_is_k_view ? "v_descales" : "k_descales",
+           "descales per_token: a list is read without positions");
   refuse(p.kv == KvSource::kPaged && p.page_layout == PageLayout::kRepeated, "page_layout",
          "page_layout: repeated, where two keys may be one row");
   double entries = 0;

@@ -28,14 +28,15 @@ double shared_descale_bytes(const CaseParams& p) {
   }
   for (const bool is_v : {false, true}) {
     if (p.kv_dtype == KvDType::kNvfp4) bytes += 4.0;
-    if (!has_fp8_descales(p, is_v) || p.descales_of(is_v) == DescalesPer::kUsual) continue;
+    if (!has_fp8_descales(p, is_v) || p.descales_of(is_v) == DescalesPer::kUsual || p.row_descales(is_v))
+      continue;
     bytes += 4.0 * shared_scales(p, is_v, DescalesPer::kHead);
   }
   return bytes;
 }
 
 /// The formulas of attention, in the symbols of the contract; e_x is the bytes of an element of x. Each int8
-/// row of q and K, and each int8 channel of V, has a descale of 4 bytes.
+/// row of q and K, each int8 channel of V, and each row with a descale of its own has one of 4 bytes.
 std::string formula_of(const CaseParams& p) {
   const bool int8 = p.type_of_k() == DType::kInt8;
   const bool plain = p.head_dim_v == 0 && !p.v_is_k_view && !int8 && !p.qv;
@@ -56,8 +57,10 @@ std::string formula_of(const CaseParams& p) {
   if (const int n = descales_per_sequence(p); n > 0) f += fmt::format(" + 4*{}*B*Hkv", n);
   if (shared_descale_bytes(p) > 0) f += " + descales";
   if (p.type_of_q() == DType::kInt8) f += " + 4*Hq*Tq";
-  if (int8) f += " + 4*Hkv*Kvis";
-  if (p.type_of_v() == DType::kInt8) f += " + 4*Hkv*Dv";
+  const bool v_rows = p.row_descales(true) && !p.v_is_k_view;
+  if (p.row_descales(false) || v_rows)
+    f += p.row_descales(false) && v_rows ? " + 8*Hkv*Kvis" : " + 4*Hkv*Kvis";
+  if (p.type_of_v() == DType::kInt8 && !v_rows) f += " + 4*Hkv*Dv";
   if (p.probs) f += " + 4*Hq*Tq*max_k";
   return f;
 }
@@ -98,7 +101,8 @@ void set_cost(const CaseParams& p, DrawSeed seed, CaseCost& c) {
   c.bytes = q_row_bytes * rows_q + kv_row * visible + c.written +
             (p.kv == KvSource::kPaged && p.topk == 0 ? 4.0 * static_cast<double>(t.blocks) : 0.0) +
             4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descales_per_sequence(p) +
-            (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0) + shared_descale_bytes(p);
+            (p.type_of_v() == DType::kInt8 && !p.row_descales(true) ? 4.0 * p.num_heads_kv * dv : 0.0) +
+            shared_descale_bytes(p);
   c.formula = formula_of(p);
   if (p.custom_mask != CustomMask::kNone) {  // bits outside of the other masks need not be read
     c.bytes += static_cast<double>(t.interval) / 8;

@@ -122,15 +122,16 @@ void add(Workload& w) {
   if_any("topk_indices", lists.indices);
   if_any("topk_length", lists.lengths);
   add_score_terms(w);
-  // int8: descales per token, or per row of K, have the rows of poison, too.
-  const auto with_tail = [&](const char* name, const std::vector<float>& host, bool int8, int64_t tail) {
-    if (!host.empty()) w.add_input_and_stale(name, host, int8 ? tail : 0);
+  // Descales per token, or per row of K or V, have the rows of poison, too.
+  const auto with_tail = [&](const char* name, const std::vector<float>& host, bool by_row, int64_t tail) {
+    if (!host.empty()) w.add_input_and_stale(name, host, by_row ? tail : 0);
   };
   with_tail("q_descale", q_descales_of(c, plan, w.variant()), p.type_of_q() == DType::kInt8,
             kTailRows * descale_strides(p, Tensor::kQ, w.padded()).outer);
-  with_tail("k_descale", k_descales_of(c, plan, w.variant()), p.type_of_k() == DType::kInt8,
-            w.kv_tail() * row_scale_strides(p, false, w.padded()).token);
-  if_any("v_descale", v_descales_of(c, w.variant()));
+  for (const bool is_v : {false, true}) {
+    with_tail(is_v ? "v_descale" : "k_descale", kv_descales_of(c, plan, w.variant(), is_v),
+              p.row_descales(is_v), w.kv_tail() * row_scale_strides(p, is_v, w.padded()).token);
+  }
 }
 
 void point_at_block_scales(const Workload& w, AttentionParams& a) {

@@ -25,9 +25,13 @@ void set_descale_strides(const CaseParams& p, bool padded, AttentionParams& a) {
   set_strides(descale_strides(p, Tensor::kQ, padded), a.q_descale_stride_outer, a.q_descale_stride_head);
   set_strides(descale_strides(p, Tensor::kK, padded), a.k_descale_stride_outer, a.k_descale_stride_head);
   set_strides(descale_strides(p, Tensor::kV, padded), a.v_descale_stride_outer, a.v_descale_stride_head);
-  if (p.type_of_k() == DType::kInt8) {
+  if (p.row_descales(false)) {
     set_strides(row_scale_strides(p, false, padded), a.k_descale_stride_block, a.k_descale_stride_outer,
                 a.k_descale_stride_head);
+  }
+  if (p.row_descales(true)) {
+    set_strides(row_scale_strides(p, true, padded), a.v_descale_stride_block, a.v_descale_stride_outer,
+                a.v_descale_stride_head);
   }
 }
 

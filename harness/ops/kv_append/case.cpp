@@ -24,6 +24,11 @@ void check(const CaseParams& p, const GivenKeys& given, const FailAt& fail) {
     fail("head_dim_v", fmt::format("kv_append writes values of up to {} channels; lower head_dim_v {}",
                                    kMaxWrittenValue, p.dim_v()));
   }
+  for (const bool is_v : {false, true}) {
+    if (p.descales_of(is_v) != DescalesPer::kToken) continue;
+    fail(is_v && !p.one_row ? "v_descales" : "k_descales",
+         "kv_append computes descales per_token: write 'scales: per_token' in place of it");
+  }
   if (!p.one_row) return;
   refuse(
       fail,

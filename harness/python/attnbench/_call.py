@@ -325,18 +325,18 @@ class Call:
         per_sequence = (p.batch, p.num_heads_kv)
         rows_q = (p.total_q, p.num_heads_q) if self.dtype_q == DType.INT8 else per_sequence
         self._view("q_descale", rows_q, (p.q_descale_stride_outer, p.q_descale_stride_head), DType.FP32)
-        outer, head, block = p.k_descale_stride_outer, p.k_descale_stride_head, p.k_descale_stride_block
-        if self.dtype_k != DType.INT8:
-            self._view("k_descale", per_sequence, (outer, head), DType.FP32)
-        elif self.features & Feature.PACKED_KV:
-            self._view("k_descale", (self.total_k, p.num_heads_kv), (outer, head), DType.FP32)
-        else:
-            tokens = p.cache_capacity if self.features & Feature.CONTIGUOUS_KV else p.block_size
-            self._view("k_descale", (p.num_blocks, tokens, p.num_heads_kv), (block, outer, head), DType.FP32)
-        if self.dtype_v == DType.INT8 or self.features & Feature.V_CHANNEL_SCALES:
-            self._view("v_descale", (p.num_heads_kv, p.head_dim_v), (p.v_descale_stride_head, 1), DType.FP32)
-        else:
-            self._view("v_descale", per_sequence, (p.v_descale_stride_outer, p.v_descale_stride_head), DType.FP32)
+        for kind, of_rows in (("k", Feature.INT8_K | Feature.K_TOKEN_SCALES), ("v", Feature.V_TOKEN_SCALES)):
+            block, outer, head = (getattr(p, f"{kind}_descale_stride_{over}") for over in ("block", "outer", "head"))
+            if not self.features & of_rows:
+                shape, strides = per_sequence, (outer, head)
+                if kind == "v" and (self.dtype_v == DType.INT8 or self.features & Feature.V_CHANNEL_SCALES):
+                    shape, strides = (p.num_heads_kv, p.head_dim_v), (head, 1)
+            elif self.features & Feature.PACKED_KV:
+                shape, strides = (self.total_k, p.num_heads_kv), (outer, head)
+            else:
+                tokens = p.cache_capacity if self.features & Feature.CONTIGUOUS_KV else p.block_size
+                shape, strides = (p.num_blocks, tokens, p.num_heads_kv), (block, outer, head)
+            self._view(f"{kind}_descale", shape, strides, DType.FP32)
 
     def _kv_append(self):
         p = self._params

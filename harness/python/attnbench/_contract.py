@@ -97,6 +97,7 @@ class AttentionParams(Structure):
         ("k_descale_stride_block", c_int64),
         ("k_descale_stride_outer", c_int64),
         ("k_descale_stride_head", c_int64),
+        ("v_descale_stride_block", c_int64),
         ("v_descale_stride_outer", c_int64),
         ("v_descale_stride_head", c_int64),
         ("k_block_scale", c_void_p),

@@ -1,7 +1,7 @@
 """Numbers and names of the contract of kernels, kernels/contract/*.h. Written by scripts/python_structs.py."""
 import enum
 
-ABI_VERSION = 9
+ABI_VERSION = 10
 PLUGIN_MAGIC = 0x6e69676c706e7461
 
 

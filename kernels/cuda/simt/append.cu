@@ -69,14 +69,15 @@ __global__ void __launch_bounds__(32 * kWarps) append_kernel(const __grid_consta
     for (int c = lane; c < p.head_dim; c += 32) {
       if (rotary || k_quantised) {
         float x = rotary ? rotated(p.rotary, row, c, load) : load(c);
-        if (k_quantised) x /= k_descale(p, b, kv_head) * k_row_descale(p, b, row, kv_head);
+        if (k_quantised) x /= k_descale(p, b, kv_head) * row_descale(p, false, b, row, kv_head);
         store_float(p.dtype_k, p.k_cache, k_to + c, x);
       } else {
         copy_element(dtype_size(k_type), p.k_cache, k_to + c, p.k_new, k_from + c);
       }
       if (v_quantised) {
         const float x = load_float(v_type, p.v_new, v_from + c);
-        store_float(p.dtype_v, p.v_cache, v_to + c, x / v_descale(p, b, kv_head, c));
+        const float scale = v_descale(p, b, kv_head, c) * row_descale(p, true, b, row, kv_head);
+        store_float(p.dtype_v, p.v_cache, v_to + c, x / scale);
       } else {
         copy_element(dtype_size(v_type), p.v_cache, v_to + c, p.v_new, v_from + c);
       }

@@ -101,9 +101,8 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
   const TileSource values =
       tile_source(p.v, p.dtype_v, p.head_dim_v, p.v_stride_block, p.v_stride_token, p.v_stride_head);
 
-  // The e4m3 and e5m2 descales are the same for all keys: K's is a factor of the scores, V's one of the output. int8 K
-  // has a descale per row, applied on the way to shared memory. int8 V has one per channel, applied to the
-  // output.
+  // Descales of all keys of a head: K's is a factor of the scores, V's one of the output, as those per channel are.
+  // Descales per row are applied on the way to shared memory.
   const float score_scale = p.softmax_scale * k_descale(p, b, kv_head);
 
   __syncthreads();  // the previous tile is no longer read

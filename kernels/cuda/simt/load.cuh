@@ -173,8 +173,8 @@ struct QvRows {
   __device__ float scale(int) const { return 1.0f; }
 };
 
-/// Rows of K or of V for the keys key0 .. key0 + kTile - 1. Only the descales of int8 K differ by row and are
-/// applied here; attend_tile applies the others.
+/// Rows of K or of V for the keys key0 .. key0 + kTile - 1. Descales per row are applied here; attend_tile applies the
+/// others.
 struct KvRows {
   const AttentionParams& p;
   int b;
@@ -188,7 +188,7 @@ struct KvRows {
     return is_v ? v_row_offset(p, b, key0 + r) + kv_head * p.v_stride_head
                 : k_row_offset(p, b, key0 + r) + kv_head * p.k_stride_head;
   }
-  __device__ float scale(int r) const { return is_v ? 1.0f : k_row_descale(p, b, key0 + r, kv_head); }
+  __device__ float scale(int r) const { return row_descale(p, is_v, b, key0 + r, kv_head); }
   __device__ bool reads(int r) const { return key0 + r < end; }
   __device__ ScaledRow scaled(int r) const {
     return scaled_row(p, kv_head, is_v, [&](int64_t stride_block, int64_t stride_token) {

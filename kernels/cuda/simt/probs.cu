@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_const
           const int64_t v = v_row_offset(p, b, key) + kv_head * p.v_stride_head;
           for (int c = 0; second && c < p.head_dim_v; ++c)
             dot = fmaf(qv_row[c], load_float(p.dtype_v, p.v, v + c), dot);
-          float score = dot * (scale * k_row_descale(p, b, key, kv_head));
+          float score = dot * (scale * row_descale(p, false, b, key, kv_head));
           if (p.softcap > 0.0f) score = softcap_score(score, p.softcap);
           if (p.features & kAlibi) {
             score += alibi_bias(alibi_slope(p, b, head), ::abs(i + seq.k_len - seq.q_len - key),
