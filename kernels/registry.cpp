@@ -5,6 +5,7 @@
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/merge/merge.h"
 #include "kernels/cuda/simt/simt_kernels.h"
+#include "kernels/cuda/sm90_backward/sm90_backward.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_mixed/sm90_mixed.h"
 #include "kernels/cuda/sm90_mla/sm90_mla.h"
@@ -36,6 +37,8 @@ const Kernel* const kTable[] = {
     &sm90_decode::kFixedAttention,
     &sm90_mixed::kAttention,
     &sm90_mla::kAttention,
+    &sm90_backward::kAttentionBackward,
+    &sm90_backward::kAtomicsBackward,
 #endif
     // clang-format on
 };

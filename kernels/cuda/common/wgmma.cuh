@@ -89,6 +89,7 @@ __device__ __forceinline__ void wgmma_m64n8(float (&d)[4], uint64_t a, uint64_t 
 
 /// Products with kColumns columns of B, for the widths that the kernels use.
 ///   from_shared: A K-major and B K-major, both in shared memory
+///   from_shared_transposed: B MN-major, A MN-major if kTransposedA, both in shared memory, in 16 bits
 ///   from_registers: A in registers, B in shared memory, MN-major; in e4m3 K-major
 /// accumulate = 0 ignores what d held.
 template <int kColumns>
@@ -154,6 +155,18 @@ struct Wgmma;
         ATTNBENCH_SHARED(columns, "k16.f32.bf16.bf16", ", 0, 0", n, n0, n1, n2); \
       } else { \
         ATTNBENCH_SHARED(columns, "k16.f32.f16.f16", ", 0, 0", n, n0, n1, n2); \
+      } \
+    } \
+    template <DType kType, bool kTransposedA> \
+    __device__ __forceinline__ static void from_shared_transposed(float (&d)[n], uint64_t a, uint64_t b, int accumulate) { \
+      if constexpr (kType == DType::kBf16 && kTransposedA) { \
+        ATTNBENCH_SHARED(columns, "k16.f32.bf16.bf16", ", 1, 1", n, n0, n1, n2); \
+      } else if constexpr (kType == DType::kBf16) { \
+        ATTNBENCH_SHARED(columns, "k16.f32.bf16.bf16", ", 0, 1", n, n0, n1, n2); \
+      } else if constexpr (kTransposedA) { \
+        ATTNBENCH_SHARED(columns, "k16.f32.f16.f16", ", 1, 1", n, n0, n1, n2); \
+      } else { \
+        ATTNBENCH_SHARED(columns, "k16.f32.f16.f16", ", 0, 1", n, n0, n1, n2); \
       } \
     } \
     template <DType kType> \
