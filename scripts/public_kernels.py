@@ -50,7 +50,7 @@ sweeps:
   - {name: mla, batch: q1s40_q1s1, heads: 16/1, head_dim: 576, head_dim_v: 512, v_is_k_view: true, block_size: 64}
   - {name: merge, op: merge_states, batch: q9_q2, heads: 3, states: 2, partial_dtype: [same, fp32], partial_lse: [dense, strided], empty_states: [0, 0.3]}
   - {name: merge_base2, op: merge_states, batch: q3_q1, heads: 2, head_dim: 16, states: [2, 5], partial_dtype: same, lse_log: base2, empty_states: [0, 0.3]}
-  - {name: merge_ragged, op: merge_states, batch: q3_q1, heads: 2, head_dim: 16, states_per_row: equal, partial_dtype: same, lse_log: base2, empty_states: 0}
+  - {name: merge_ragged, op: merge_states, batch: q2_q1, heads: 2, head_dim: 16, states_per_row: varied, partial_dtype: same, lse_log: base2, empty_states: 0}
   - {name: fill, op: kv_append, batch: q9_q2, heads: 4, head_dim: [64, 80], kv_layout: [nhd, hnd]}
   - {name: gather, op: kv_move, move: gather, starts: none, batch: q0s1_q0s40_q0_q0s70, heads: 2, head_dim: [64, 80]}
 """
