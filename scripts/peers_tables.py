@@ -266,3 +266,34 @@ def serving_cost(data, demand):
         ["read " + ", ".join(b["label"] for b in reads), " / ".join(f"{b['bytes_per_second'] / 1e6:.0f}" for b in reads) + " MB/s"],
         ["plan a million short requests", seconds(short)],
         [f"plan a million requests of `{slowest['label']}`, the slowest mix", seconds(slowest)]]
+
+
+def public_kernels(data):
+    """A row for the kernels of a project that were right in all cases, and one for each that was not."""
+    rows, kinds = [], (("pass",), ("fail",), ("skip",))
+    for project in dict.fromkeys(k["project"] for k in data["kernels"]):
+        own = [k for k in data["kernels"] if k["project"] == project]
+        right = [k for k in own if not k["statuses"].get("fail")]
+        for some in ([right] if right else []) + [[k] for k in own if k not in right]:
+            counts = [sum(k["statuses"].get(s, 0) for k in some for s in kind) for kind in kinds]
+            asked = sum(k["asked"] for k in some)
+            names = ", ".join(f"`{k['kernel']}`" for k in some)
+            off = [w for w in some[0].get("smallest_wrong", []) if w["status"] == "fail" and w["sigma"]][:1]
+            rows.append([f"{project} {some[0]['version']}", names, *map(str, (asked, *counts, asked - sum(counts))),
+                         *(f"{w['got']:.4g} for {w['expected']:.4g}, {abs(w['got'] - w['expected']) / w['sigma']:,.0f} sigma" for w in off), ""][:8])
+    return ["project", "kernels", "cases", "right", "wrong", "refused", "no verdict", "O in the smallest wrong case"], "llr", rows
+
+
+def public_proofs(text):
+    """What results/proofs printed: the two lines of decode_scores.py, and heads of the second KV head that grouped_heads.py found wrong."""
+    rows = []
+    for block in text.split("## ")[1:]:
+        script, *lines = block.strip().split("\n")
+        if script.startswith("decode_scores"):
+            found = [re.search(r"up to (\S+) %[^,]*(?:, LSE by (\S+))?$", line).groups() for line in lines]
+            rows.append([f"`{script}`", *(f"O {float(o):.2f} %" + (f", LSE {float(lse):.1g}" if lse else "") for o, lse in found)])
+        else:
+            own, first = (set(map(int, re.search(r"\[(.*)\]", line)[1].split(", "))) for line in lines)
+            wrong = sorted(first - own)
+            rows.append([f"`{script}`", f"heads {', '.join(map(str, wrong))} of {len(first | own)} follow KV head 0 instead of 1", ""])
+    return ["script", "result", "with two query heads per KV head"], "l", rows

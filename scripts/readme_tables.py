@@ -347,6 +347,8 @@ TABLES = {
     **{k: ([f"{f}.json" for f in files], lambda *data, make=getattr(peers_tables, k): table(*make(*data))) for k, files in peers_tables.FILES.items()},
     "serving": ([f"h100-checks/serving{which}.json" for which in ("", "_more", "_earlier", "_steps", "_layout")],
                 lambda *data: table(*peers_tables.serving(*data[:3])) + "\n\n" + peers_tables.serving_notes(data[1], *data[3:])),
+    "public_kernels": (["cpu/public_kernels.json"], lambda data: table(*peers_tables.public_kernels(data))),
+    "public_proofs": (["h200-checks/public_proofs.txt"], lambda text: table(*peers_tables.public_proofs(text))),
     "door": (["h100-checks/door.json", "cpu/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
     "cheats": (["cpu/cheats.json", "h200-checks/cheats.json"], cheats),

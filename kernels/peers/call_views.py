@@ -115,3 +115,50 @@ def rows(out):
 def rows_of_lse(lse):
     """LSE of (batch, heads, length) as (heads, total_q): a view if the batch or the length is 1, else a copy."""
     return lse.transpose(0, 1).reshape(lse.shape[1], -1)
+
+
+def slots(c):
+    """Rows of all keys in a paged cache seen as (rows, heads, channels), and where each sequence's begin, as SGLang has them."""
+    rows, first = [], [0]
+    for table, n in zip(block_table(c).long(), lengths(c)[1]):
+        keys = torch.arange(n, device=table.device)
+        rows.append(table[keys // c.block_size] * c.block_size + keys % c.block_size)
+        first.append(first[-1] + n)
+    return torch.cat(rows), torch.tensor(first, dtype=torch.int32, device=rows[0].device)
+
+
+def pool(c, names="k v"):
+    """K and V of a paged cache as (rows, heads, channels), views; refuses pools with gaps between blocks."""
+    k, v = c.torch(names)
+    for x in (k, v):
+        if x.stride(0) != x.shape[1] * x.stride(1):
+            raise ab.Unsupported("blocks that follow each other without gaps required")
+    return k.flatten(0, 1), v.flatten(0, 1)
+
+
+def new_keys(c):
+    """For the keys at the queries' positions and those before: rows in the pool, and where each sequence's older ones begin."""
+    (rows, first), (len_q, len_k) = slots(c), lengths(c)
+    of = [rows[a:a + n] for a, n in zip(first.tolist(), len_k)]
+    older = torch.tensor([0] + [n - m for m, n in zip(len_q, len_k)], dtype=torch.int32, device=rows.device).cumsum(0, dtype=torch.int32)
+    return torch.cat([r[n - m:] for r, m, n in zip(of, len_q, len_k)]), torch.cat([r[:n - m] for r, m, n in zip(of, len_q, len_k)]), older
+
+
+def require_scale(c):
+    """For kernels that have no argument for the factor of scores."""
+    if abs(c.softmax_scale * c.head_dim ** 0.5 - 1) > 1e-6:
+        raise ab.Unsupported(f"softmax_scale 1 / sqrt(head_dim) required, given {c.softmax_scale:g}")
+
+
+def require_one_cu(c):
+    """For kernels that take one table of starts for queries and keys."""
+    if c.torch("cu_seqlens_q").tolist() != c.torch("cu_seqlens_k").tolist():
+        raise ab.Unsupported("cu_seqlens_q = cu_seqlens_k required")
+
+
+def left_window(c, least=1):
+    """(left, whether the mask is causal) for kernels whose window is to the left of a causal mask, of `least` keys or more."""
+    left, right = window(c)
+    if right > 0 or 0 <= left < least or (left >= 0 and right != 0):
+        raise ab.Unsupported(f"a window of at least {least} keys to the left, under a causal mask, required")
+    return left, right == 0

@@ -34,5 +34,21 @@ class DcpTest(unittest.TestCase):
         self.assertEqual({len(row) for row in rows}, {len(head)})
 
 
+class PublicKernelsTest(unittest.TestCase):
+    def test_kernels_that_were_right_share_a_row(self):
+        def kernel(name, **statuses):
+            return {"kernel": name, "project": "served", "version": "1", "asked": sum(statuses.values()), "statuses": statuses,
+                    "smallest_wrong": [{"status": "fail", "got": 1.5, "expected": 1, "sigma": 0.01}] if "fail" in statuses else []}
+        _, _, rows = peers_tables.public_kernels({"kernels": [kernel("a", **{"pass": 3, "skip": 1}), kernel("b", **{"pass": 1, "fail": 2}), kernel("c", error=1)]})
+        self.assertEqual(rows, [["served 1", "`a`, `c`", "5", "3", "0", "1", "1", ""],
+                                ["served 1", "`b`", "3", "1", "2", "0", "0", "1.5 for 1, 50 sigma"]])
+
+    def test_proofs_name_the_heads_that_read_the_wrong_kv_head(self):
+        text = ("a GPU\n## decode_scores.py vllm\none: O is off by up to 1.085 % of its largest element, LSE by 7.1e-04\n"
+                "two: O is off by up to 0.250 % of its largest element\n## grouped_heads.py vllm\nheads: [0, 2]\nheads: [0, 1]\n")
+        self.assertEqual(peers_tables.public_proofs(text)[2], [["`decode_scores.py vllm`", "O 1.08 %, LSE 0.0007", "O 0.25 %"],
+                                                               ["`grouped_heads.py vllm`", "heads 1 of 3 follow KV head 0 instead of 1", ""]])
+
+
 if __name__ == "__main__":
     unittest.main()
