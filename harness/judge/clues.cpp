@@ -114,7 +114,7 @@ class Clues {
       if (out_.size() == before && !nan) add(heads(tried));
       if (out_.size() == before) add(out_scale());
       if (out_.size() == before && !nan) add(group_factors(launched_, problem_, inputs_, rows_, threads_));
-      if (out_.size() == before) add(partial_);
+      if (out_.size() == before) in_part(tried);
       if (out_.size() == before && !nan) add(page_in_a_part(tried));
       if (out_.size() == before && !nan) one_page(tried);
       if (out_.size() == before && !nan) pairs(tried);
@@ -231,10 +231,7 @@ class Clues {
       }
       const auto rows = rows_with(m, tried.rows);
       if (const auto broken = std::ranges::count_if(rows, wrong); broken > 0) {
-        if (broken < partial_broken_ && explains_wrong_rows(tried, rows)) {
-          partial_broken_ = broken;
-          partial_ = part_of_rows(tried, m.text, broken);
-        }
+        if (explains_wrong_rows(tried, rows)) partials_.emplace_back(broken, m.text);
         continue;
       }
       if (match_by_zeros(launched_, rows) || !comes_nearer(rows)) continue;
@@ -335,11 +332,14 @@ class Clues {
     return tried.wrong >= kFewest && any_key;
   }
 
-  /// A mistake that the kernel makes in the wrong rows alone: so many right ones would be `broken` by it.
-  static std::string part_of_rows(const Tried& tried, const std::string& mistake, std::ptrdiff_t broken) {
-    return fmt::format(
+  /// Mistakes that the kernel makes in the wrong rows alone: that which fewest right ones are without, and others.
+  void in_part(const Tried& tried) {
+    if (partials_.empty()) return;
+    std::ranges::stable_sort(partials_, {}, &std::pair<std::ptrdiff_t, std::string>::first);
+    add(fmt::format(
         "looks like: {}{} (perhaps: all {} wrong rows tried match this mistake, and {} right rows tried are without it)",
-        mistake, kInAPart, tried.wrong, broken);
+        partials_[0].second, kInAPart, tried.wrong, partials_[0].first));
+    if (partials_.size() > 1) add("these wrong rows match as well: " + partials_[1].second);
   }
 
   /// Names a misread page. It takes the place of mistakes, from clue `before` on, that explain no LSE, if it does.
@@ -483,8 +483,8 @@ class Clues {
   std::vector<RowFinding> rows_;
   std::vector<reference::RowId> right_, wrong_o_;  ///< wrong_o_: rows without NaN only
   /// The mistake that explains the wrong rows and breaks the fewest right ones, and how many it breaks.
-  std::string partial_;
-  std::ptrdiff_t partial_broken_ = PTRDIFF_MAX;
+  std::vector<std::pair<std::ptrdiff_t, std::string>>
+      partials_;                   ///< right rows that a mistake breaks, its text
   const Mistake* near_ = nullptr;  ///< leaves the least of the error of the first wrong rows
   double near_left_ = kNearlyAll;
   std::vector<std::string> out_;

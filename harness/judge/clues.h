@@ -23,7 +23,8 @@ inline constexpr const char* kNotWritten =
     "waited for)";
 /// What it is if a second launch on the same inputs gives other results.
 inline constexpr const char* kARace =
-    "a race, or memory that the kernel reads before it writes it, or outside of all buffers";
+    "a race, or memory that the kernel reads before it writes it, or that it keeps from the launch before, or outside "
+    "of all buffers";
 
 /// Sentences about the wrong rows of an attention case. They say how many rows are wrong, what distinguishes
 /// them from the right ones, whether they hold the results of other rows or multiples of the right results,

@@ -220,7 +220,8 @@ KeyCounts count_keys(const CaseParams& p, std::span<const WeighedRow> rows, doub
         continue;
       }
       whole = whole && near <= kMostTimes &&
-              std::abs(count - near) <= std::max(kWhole, tolerance) * std::max(1.0, near);
+              std::abs(count - near) <=
+                  std::max(near == 0 ? kCounts : kWhole * near, tolerance * std::max(1.0, near));
       of[j] = near;
       missing.back()[j] = near == 0;
       twice.back()[j] = near > 1;

@@ -97,6 +97,13 @@ class Mistakes : MistakeTable {
         {p_.causal && p_.top_left, "top_left_taken_as_bottom_right",
          "the causal mask is aligned bottom-right, j <= i + len_k - len_q, not j <= i",
          [](P& x) { x.top_left = false; }},
+        {p_.causal && !p_.top_left && p_.q_lens.size() > 1, "causal_of_longest",
+         "the causal mask is aligned by the longest lengths, j <= i + max_seqlen_k - max_seqlen_q",
+         range([ahead = std::ranges::max(p_.k_lens) - std::ranges::max(p_.q_lens)](int, int pos,
+                                                                                   reference::KeyRange r) {
+           return reference::KeyRange{r.begin, pos + ahead + 1};
+         }),
+         false},
         {p_.causal && several, "",
          "no query sees the last key of its sequence; other keys are masked as they should be",
          cut([](std::size_t, int k) { return k - 1; })},
@@ -331,6 +338,13 @@ class Mistakes : MistakeTable {
          }},
         {p_.sinks.size() > 1, "sink_of_another_head", "query head h has the sink of head h + 1",
          [](P& x) { std::rotate(x.sinks.begin(), x.sinks.begin() + 1, x.sinks.end()); }},
+        {p_.sinks.size() > 1 && p_.num_heads_kv < p_.num_heads_q, "sink_of_kv_head",
+         "query head h has the sink of its KV head, sinks[h / (Hq / Hkv)]",
+         [](P& x) {
+           const std::size_t group =
+               x.sinks.empty() ? 1 : static_cast<std::size_t>(x.num_heads_q / x.num_heads_kv);
+           for (std::size_t h = x.sinks.size(); h-- > 0;) x.sinks[h] = x.sinks[h / group];
+         }},
         {!p_.sinks.empty(), "sink_ignored", "the sinks are not applied", [](P& x) { x.sinks.clear(); }},
         {p_.qv, "qv_ignored", "qv is not applied", [](P& x) { x.qv = false; }},
     });

@@ -345,7 +345,8 @@ std::string nan_source(const CaseParams& p, std::span<const RowFinding> rows) {
   const auto is_unwritten = [](const RowFinding& r) { return r.unwritten; };
   if (const auto n = std::ranges::count_if(rows, is_unwritten); n > 0) {
     const auto first = std::ranges::find_if(rows, is_unwritten);
-    return fmt::format("the LSE of {} of them, the first of {}, was {}", n, row_text(first->id), kNotWritten);
+    return fmt::format("the LSE of {} of them, the first of {}, was perhaps {}", n, row_text(first->id),
+                       kNotWritten);
   }
   return "";
 }

@@ -155,8 +155,8 @@ LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant) {
 }
 
 Launcher::Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload,
-                   const Launcher* like)
-    : kernel_(&kernel), device_(&device), params_(workload.params()) {
+                   const Launcher* like, unsigned char workspace_byte)
+    : kernel_(&kernel), device_(&device), params_(workload.params()), workspace_byte_(workspace_byte) {
   if (is_one_call(workload.item().params)) {
     add_step(kernel, params_, device);
   } else if (workload.item().params.devices() > 1) {
@@ -188,7 +188,7 @@ void Launcher::add_step(const Kernel& kernel, const OpParams& params, Device& de
       throw NoWorkspace(e.what(), bytes);
     }
     // A kernel must not rely on the content of a new workspace.
-    device.set_bytes(step.workspace.data(), 0xff, step.workspace.bytes());
+    device.set_bytes(step.workspace.data(), workspace_byte_, step.workspace.bytes());
     device.synchronize();
     step.context.workspace = step.workspace.data();
     step.context.workspace_bytes = bytes;

@@ -64,9 +64,9 @@ class Launcher {
  public:
   /// Allocates workspaces and partial states, and plans. Throws PlanRefused, KernelError, OutOfMemory.
   /// Asks for the declared numerics once, unless `like`, a launcher of the same kernel and case, knows them;
-  /// numerics out of bounds are a KernelError.
+  /// numerics out of bounds are a KernelError. Workspaces hold `workspace_byte` before plan: NaN by default.
   Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload,
-           const Launcher* like = nullptr);
+           const Launcher* like = nullptr, unsigned char workspace_byte = 0xff);
 
   /// Enqueues one launch, or all launches of the path, in a profiler's range "launch". Throws KernelError.
   void launch();
@@ -121,6 +121,7 @@ class Launcher {
   const Kernel* kernel_;
   Device* device_;
   OpParams params_;
+  unsigned char workspace_byte_;
   Numerics numerics_{DType::kFp32, DType::kFp32, 0};  ///< for ops without any
   Numerics merge_numerics_ = numerics_;               ///< of the last step, where it merges states
   std::vector<Step> steps_;

@@ -73,6 +73,7 @@ FaultClass mask_faults() {
              {kPackedCausal, kPagedCausal}, {"mask: causal"}),
        known("causal_without_diagonal", "j < diag instead of j <= diag", {kPackedCausal, kPagedCausal}),
        known("causal_one_ahead", "j <= diag + 1", {kPackedCausal, kPagedCausal}),
+       known("causal_of_longest", "j <= i + max_seqlen_k - max_seqlen_q", {kPackedCausal, kPagedCausal}),
        known("causal_ignored", "every key is seen", {kPackedCausal, kPagedCausal}, {"mask: causal"}),
        known("top_left_taken_as_bottom_right",
              "a causal mask from the first key on is aligned at the last one",

@@ -245,7 +245,8 @@ std::vector<Fault> wrong_biases() {
            {},
            "ALiBi counts from key 0"},
           known("sink_ignored", "no sink in the denominator", {kWithSinks}, {"sinks: true"}),
-          known("sink_of_another_head", "head h has the sink of head h + 1", {kWithSinks})};
+          known("sink_of_another_head", "head h has the sink of head h + 1", {kWithSinks}),
+          known("sink_of_kv_head", "head h has the sink of index h / (Hq / Hkv)", {kWithSinks})};
 }
 
 }  // namespace

@@ -89,6 +89,11 @@ class Experiments {
     const HostOutputs other = launcher_.outputs(workload_);
     tell_unwritten(found, other);
     const NotFinite computed = not_finite(p_, other);
+    if (computed.lse > 0) {  // the kernel wrote these NaN
+      std::erase_if(v_.clues, [](const std::string& clue) {
+        return clue.starts_with("the LSE of") && clue.ends_with(kNotWritten);
+      });
+    }
     if (computed.none() || !p_.does().attends) return;
     const NotFinite* left = &computed;
     std::optional<NotFinite> finite;
@@ -226,9 +231,11 @@ class Experiments {
     }
   }
 
-  /// What is not finite in a launch on `c` without poison, with q and V multiplied by powers of two. Nothing if there is no time or no memory for
+  /// What is not finite in a launch on `c` without poison, with q and V multiplied by powers of two and a workspace of some
+  /// byte. Nothing if there is no time or no memory for
   /// it, or the kernel refuses.
-  std::optional<NotFinite> launched(const Case& c, float q = 1, float v = 1) {
+  std::optional<NotFinite> launched(const Case& c, float q = 1, float v = 1,
+                                    unsigned char workspace_byte = 0xff) {
     missing_ = true;
     const double now = seconds();
     if (now + last_s_ > kExperimentSeconds) {
@@ -241,7 +248,7 @@ class Experiments {
     Workload w(device_, c, layout);
     if (q != 1) w.scale_input("q", p_.type_of_q(), q);
     if (v != 1) w.scale_input("v", p_.type_of_v(), v);
-    Launcher launcher(*work_.kernel, options_.table, device_, w, &launcher_);
+    Launcher launcher(*work_.kernel, options_.table, device_, w, &launcher_, workspace_byte);
     w.reset_outputs(0);
     launcher.launch();
     device_.synchronize();
@@ -286,8 +293,15 @@ class Experiments {
           what);
     }
     if (missing_) return;
-    say("{} is computed, whatever is read: it is there without poison and with q / 1024{}, as from 0 / 0, inf - inf, a "
-        "NaN of the kernel's own or workspace that it reads before it writes it",
+    if (launcher_.workspace_bytes() > 0 && gone(launched(*work_.item, 1, 1, 0))) {
+      return say(
+          "{} comes from the workspace, which is read before it is written (checked by running again with a workspace "
+          "of zeros: it is gone)",
+          what);
+    }
+    if (missing_) return;
+    say("{} is computed, whatever is read: it is there without poison and with q / 1024{}, as from 0 / 0, inf - inf or "
+        "a NaN of the kernel's own",
         what, scaled ? " or V / 1024" : "");
   }
 

@@ -75,9 +75,10 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
   return line;
 }
 
-std::string crash_advice(const CaseParams& params, bool launched) {
-  if (!launched) return "; it was in set-up: nothing had been launched for this case";
-  if (!params.paged() || params.op == Op::kKvAppend) return "";  // slot_mapping leads to its pages
+std::string crash_advice(const CaseParams& params, const Reached& reached) {
+  if (reached.phase == Phase::kSetup) return "; it was in set-up: nothing had been launched for this case";
+  const bool paged = params.paged() != (reached.invariant == "packed_paged");
+  if (!paged || params.op == Op::kKvAppend) return "";  // slot_mapping leads to its pages
   const char* freed = params.expired == Expired::kFreed
                           ? ", without those of blocks that lie left of every query's window as a whole"
                           : "";

@@ -13,6 +13,7 @@
 #include "harness/facts/skip_reason.h"
 #include "harness/judge/verify.h"
 #include "harness/results/record.h"
+#include "harness/session/phase.h"
 #include "harness/timing/timing.h"
 #include "kernels/registry.h"
 
@@ -58,9 +59,9 @@ SkipReason no_kernel(Op op, const std::string& device, bool chosen);
 std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
 /// What a reader of a crash may not know of the case: "; if it reads block_table where it should not: only the
-/// first ... lead anywhere ..."; empty where it has no block_table. Before a launch no kernel
-/// reads it: "; nothing had been launched".
-std::string crash_advice(const CaseParams& params, bool launched);
+/// first ... lead anywhere ..."; empty where it has no block_table, as the invariant in hand may have. Before a launch no
+/// kernel reads it: "; nothing had been launched".
+std::string crash_advice(const CaseParams& params, const Reached& reached);
 
 /// What a crash report says of this item: "case attention/..., kernel mine of /x/mine.so".
 std::string in_hand_text(const WorkItem& work, const SessionOptions& options);

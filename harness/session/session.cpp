@@ -132,14 +132,16 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
     record.skip({e.what()});
   } catch (const MemoryFault& e) {
     if (!record.check) record.check.emplace().method = "none";
-    record.check->fail(e.wrote_to_input ? detector::kInputDigest : detector::kGuard, e.what() + during());
+    const std::string_view text = e.what();
+    const bool of_pages = text.find(" of k in ") != text.npos || text.find(" of v in ") != text.npos;
+    record.check->fail(
+        e.wrote_to_input ? detector::kInputDigest : detector::kGuard,
+        e.what() + during() + (of_pages && !e.wrote_to_input ? crash_advice(work.item->params, last) : ""));
     record.end(Status::kFail, record.check->reason);
   } catch (const TooLarge& e) {
     record.skip({e.what()});
   } catch (const DeviceError& e) {
-    record.end(
-        Status::kError,
-        e.what() + during() + (e.lost ? crash_advice(work.item->params, last.phase != Phase::kSetup) : ""));
+    record.end(Status::kError, e.what() + during() + (e.lost ? crash_advice(work.item->params, last) : ""));
     device_lost = device_lost || e.lost;
   } catch (const std::bad_alloc&) {
     record.end(Status::kError, "not enough host memory");

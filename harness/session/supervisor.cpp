@@ -245,7 +245,7 @@ void Supervisor::worker_ended(Slot& slot) {
     Record record =
         failed_record(slot, Status::kError,
                       "the worker process " + how + call_in_last_words(slot.log) + during(slot.reached) +
-                          crash_advice(slot.work->item->params, slot.reached.phase != Phase::kSetup));
+                          crash_advice(slot.work->item->params, slot.reached));
     stop_worker(slot);
     finish(slot, std::move(record));
     slot.state = State::kDown;

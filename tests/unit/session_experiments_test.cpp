@@ -31,14 +31,16 @@ struct Loops {
   bool subtracts_greatest = true;
   int keys_behind = 0;  ///< read with the weight 0
   std::function<float(float o)> stored = [](float x) { return x; };
-  int skipped = -1;  ///< the query whose rows are not written
+  int skipped = -1;              ///< the query whose rows are not written
+  bool reads_workspace = false;  ///< adds its first number
   /// What is added to a score.
   std::function<float(int key, int k_len)> term = [](int, int) { return 0.0f; };
 };
 Loops g_loops;
 
-KernelStatus launch(const OpParams* op, const LaunchContext*, KernelMessage*) {
+KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage*) {
   const AttentionParams& p = op->attention;
+  const float extra = g_loops.reads_workspace ? *static_cast<const float*>(context->workspace) : 0.0f;
   for (int32_t b = 0; b < p.batch; ++b) {
     const SeqRange seq = seq_range(p, b);
     for (int32_t row = 0; row < seq.q_len * p.num_heads_q; ++row) {
@@ -71,9 +73,9 @@ KernelStatus launch(const OpParams* op, const LaunchContext*, KernelMessage*) {
       }
       for (int32_t c = 0; c < p.head_dim_v; ++c) {
         store_float(p.dtype_out, p.out, out_offset(p, seq.q_begin + i, head) + c,
-                    g_loops.stored(out[static_cast<std::size_t>(c)] * (1 / sum)));
+                    g_loops.stored(out[static_cast<std::size_t>(c)] * (1 / sum) + extra));
       }
-      p.lse[lse_offset(p, seq.q_begin + i, head)] = top + std::log(sum);
+      p.lse[lse_offset(p, seq.q_begin + i, head)] = top + std::log(sum) + extra;
     }
   }
   return KernelStatus::kOk;
@@ -90,6 +92,7 @@ Record run_loops(const Loops& loops, const std::string& keys, uint32_t flags = 0
   k.features = ~0ull;
   k.supports = [](const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; };
   k.numerics = [](const OpParams*) { return Numerics{DType::kFp32, DType::kFp32, 0x1p-22}; };
+  k.workspace_bytes = [](const OpParams*, const LaunchContext*) { return sizeof(float); };
   k.launch = launch;
   const std::vector<Case> cases =
       expand(parse_inline_case("{heads: 4/2, head_dim: 32, batch: q9s41_q3s20, kv: paged, " + keys + "}"))
@@ -179,6 +182,12 @@ TEST(Experiments, WhatIsNotWrittenIsSaidFirstAndOnce) {
   EXPECT_THAT(std::vector(found.begin() + 1, found.end()), Each(Not(HasSubstr("not written"))));
 }
 
+TEST(Experiments, AWorkspaceIsReadBeforeItIsWritten) {
+  EXPECT_THAT(clues({.reads_workspace = true}),
+              AllOf(Contains(StartsWith("NaN comes from the workspace, which is read before it is written")),
+                    Each(Not(HasSubstr("not written when the launch ended")))));
+}
+
 TEST(Experiments, LaterCasesOfARunSayThatTheyHadNone) {
   const Record r =
       run_loops({.keys_behind = 1}, "mask: causal", 0, [](WorkItem& w) { w.experiments = false; });
@@ -189,9 +198,10 @@ TEST(Experiments, LaterCasesOfARunSayThatTheyHadNone) {
 TEST(Experiments, ACrashOfAnOpWithoutATableDoesNotNameIt) {
   CaseParams p;
   p.kv = KvSource::kPaged;
-  EXPECT_THAT(crash_advice(p, true), HasSubstr("block_table"));
+  EXPECT_THAT(crash_advice(p, {Phase::kLaunch}), HasSubstr("block_table"));
+  EXPECT_EQ(crash_advice(p, {.phase = Phase::kInvariant, .invariant = "packed_paged"}), "") << "packed there";
   p.op = Op::kKvAppend;
-  EXPECT_EQ(crash_advice(p, true), "");
+  EXPECT_EQ(crash_advice(p, {Phase::kLaunch}), "");
 }
 
 TEST(Experiments, WeightsOfKeysAreMeasured) {
