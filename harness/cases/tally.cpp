@@ -171,7 +171,9 @@ double kv_row_bytes(const CaseParams& p) {
     return element_bytes(p.type_of_kv(is_v)) * static_cast<double>(row_elements(p, is_v)) +
            static_cast<double>(scales);
   };
-  const auto with_descale = [&](bool is_v) { return row(is_v) + (p.row_descales(is_v) ? 4 : 0); };
+  const auto with_descale = [&](bool is_v) {
+    return row(is_v) + (p.row_descales(is_v) ? 4.0 / (is_v ? 1 : p.k_descale_rows) : 0);
+  };
   return p.num_heads_kv * (with_descale(false) + (p.v_is_k_view ? 0 : with_descale(true)));
 }
 

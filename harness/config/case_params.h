@@ -136,6 +136,8 @@ struct CaseParams {
   DescalesPer k_descales = DescalesPer::kUsual;
   DescalesPer v_descales = DescalesPer::kUsual;  ///< descales_of(true) is what V has
   bool e4m3_out = false;                         ///< O is stored in e4m3, with a scale
+  int32_t q_descale_rows = 1;                    ///< rows of int8 q that share a descale
+  int32_t k_descale_rows = 1;                    ///< the same of K with row_descales
   int32_t num_heads_q = 32;
   int32_t num_heads_kv = 8;
   int32_t head_dim = 128;

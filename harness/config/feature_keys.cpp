@@ -65,6 +65,7 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kE2m1Kv, "kv_dtype: nvfp4"},
     {kBlockScales, "kv_dtype: nvfp4"},
     {kKTail, "kv_dtype: fp8_ds_mla"},
+    {kDescaleRows, "kv_dtype: int8_k, k_descale_rows: 8"},
 };
 
 }  // namespace

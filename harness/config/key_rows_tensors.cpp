@@ -189,6 +189,21 @@ Rows descale_keys() {
             return p.v_descales == DescalesPer::kChannel && is_fp8(p.type_of_v()) ? kVChannelScales
                                                                                   : kNothing;
           }),
+      integer_key(
+          "q_descale_rows",
+          "rows of a sequence's int8 queries that share a descale, as in SageAttention: 128 per block, 32 per "
+          "warp",
+          &C::q_descale_rows, 1, 65536)
+          .when([](P p) { return is_attention(p) && p.type_of_q() == DType::kInt8; })
+          .labelled("/q_rows")
+          .needing(kDescaleRows),
+      integer_key("k_descale_rows",
+                  "rows of a sequence's keys, int8 or with `per_token` descales, that share a descale; 64 in "
+                  "SageAttention. It divides `block_size`",
+                  &C::k_descale_rows, 1, 65536)
+          .when([](P p) { return is_attention(p) && p.row_descales(false) && !p.v_is_k_view; })
+          .labelled("/k_rows")
+          .needing(kDescaleRows),
       word_key<bool>("out_dtype",
                      "type of O. `e4m3` (`attention`, `merge_states`): O is divided by a given scale and "
                      "stored, saturating at 448",

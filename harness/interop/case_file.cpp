@@ -54,6 +54,10 @@ void add_attention_scalars(const CaseParams& p, const AttentionParams& a, Metada
   if (p.served) m["served"] = dump_json(served_json(*p.served));
   if (p.v_is_k_view) m["v"] = fmt::format("the first {} channels of k", a.head_dim_v);
   if (p.num_splits > 0) m["num_splits"] = std::to_string(a.num_splits);
+  if (a.features & kDescaleRows) {
+    m["q_descale_rows"] = std::to_string(a.q_descale_rows);
+    m["k_descale_rows"] = std::to_string(a.k_descale_rows);
+  }
   if (p.kv_dtype == KvDType::kNvfp4) m["k"] = "two numbers in e2m1 a byte, the first one in the low bits";
   if (p.kv_dtype == KvDType::kDsMla) {
     const DsMlaRow row = ds_mla_row(p);

@@ -147,12 +147,26 @@ std::vector<TensorView> attention_inputs(Workload& workload) {
                                : std::vector<int64_t>{batch, kv_heads};
   };
   const bool of_channels = a.dtype_v == DType::kInt8 || (a.features & kVChannelScales) != 0;
+  const auto blocks_of = [&](const int32_t* begins, int64_t rows_of) {
+    int32_t all = 0;
+    if (begins == nullptr) return rows_of;
+    workload.device().download(&all, begins + batch, sizeof all);
+    return int64_t{all};
+  };
+  std::vector<int64_t> k_blocks = rows;
+  if (a.cu_k_descales != nullptr) {
+    k_blocks = {blocks_of(a.cu_k_descales, 0), kv_heads};
+  } else if (a.k_descale_rows > 1) {
+    k_blocks = in_blocks(p, a.num_blocks, row_scale_strides(p, false, false).rows);
+  }
+  c.add_int32("cu_q_descales", {batch + 1}, a.cu_q_descales);
+  c.add_int32("cu_k_descales", {batch + 1}, a.cu_k_descales);
   c.add_float("q_descale",
-              a.dtype_q == DType::kInt8 ? std::vector<int64_t>{a.total_q, heads}
+              a.dtype_q == DType::kInt8 ? std::vector<int64_t>{blocks_of(a.cu_q_descales, a.total_q), heads}
                                         : shared(a.q_descale_stride_outer, a.q_descale_stride_head),
               a.q_descale);
   c.add_float("k_descale",
-              p.row_descales(false) ? rows : shared(a.k_descale_stride_outer, a.k_descale_stride_head),
+              p.row_descales(false) ? k_blocks : shared(a.k_descale_stride_outer, a.k_descale_stride_head),
               a.k_descale);
   c.add_float("v_descale",
               p.row_descales(true) ? rows

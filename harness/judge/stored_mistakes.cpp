@@ -74,7 +74,7 @@ class StoredMistakes : MistakeTable {
       if (!scaled(type)) continue;
       const Tensor tensor = of_tensor;  // clang 14 captures no structured bindings
       const char* name = its_name;
-      const auto with_descale = [&](const char* which, auto of) {
+      const auto with_descale = [&](const std::string& which, auto of) {
         descales(fmt::format("{} has the descale of {}", name, which), {tensor}, of);
       };
       descales(fmt::format("descales of {} are not applied", name), {tensor}, none);
@@ -94,10 +94,19 @@ class StoredMistakes : MistakeTable {
                      });
       }
       const bool v = tensor == Tensor::kV;
-      if (tensor != Tensor::kQ && p.row_descales(v)) {
-        with_descale("the token before", [=](Tensor t, int seq, int pos, int head, std::size_t i) {
-          return of_element(t, seq, std::max(0, pos - 1), head, i);
-        });
+      const bool q = tensor == Tensor::kQ;
+      const int rows = q ? p.q_descale_rows : v ? 1 : p.k_descale_rows;
+      if (q ? rows > 1 : p.row_descales(v)) {
+        with_descale(rows > 1 ? "the block of rows before" : "the token before",
+                     [=](Tensor t, int seq, int pos, int head, std::size_t i) {
+                       return of_element(t, seq, std::max(0, pos - rows), head, i);
+                     });
+      }
+      if (rows > 1) {
+        with_descale(fmt::format("blocks of {} rows", 2 * rows),
+                     [=](Tensor t, int seq, int pos, int head, std::size_t i) {
+                       return of_element(t, seq, pos / 2, head, i);
+                     });
       }
       if (tensor != Tensor::kQ && scaled(p.type_of_k()) && scaled(p.type_of_v())) {
         with_descale(v ? "K" : "V", [=](Tensor, int seq, int pos, int head, std::size_t i) {

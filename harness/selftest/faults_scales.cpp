@@ -28,6 +28,9 @@ constexpr const char* kPerToken =
     "{kv: paged, block_size: 16, " SCALES_E4M3 "k_descales: per_token, v_descales: per_token, " SCALES_SEQS;
 constexpr const char* kInt8PerToken =
     "{kv: packed, dtype: bf16, kv_dtype: int8, heads: 8/2, head_dim: 64, v_descales: per_token, " SCALES_SEQS;
+constexpr const char* kBlocksOfRows =
+    "{kv: packed, dtype: bf16, q_dtype: int8, kv_dtype: int8_k, heads: 8/2, head_dim: 64, q_descale_rows: 8, "
+    "k_descale_rows: 16, batch: q25s70_q20s100_q20s33}";
 
 #define SCALES_APPENDED \
   "{op: kv_append, dtype: bf16, heads: 3, head_dim: 64, block_size: 16, kv_dtype: e4m3, "
@@ -177,6 +180,18 @@ std::vector<Fault> shared_scales() {
            {kInt8PerToken},
            with_params([](Tamper&, AttentionParams& p) { p.features &= ~uint64_t{kVTokenScales}; }),
            {"v_descales: per_token"}},
+          {"q_descale_of_twice_the_rows",
+           "twice as many queries as should share a descale",
+           {kBlocksOfRows},
+           with_params([](Tamper&, AttentionParams& p) { p.q_descale_rows *= 2; }),
+           {"q_descale_rows"},
+           "Q has the descale of blocks of 16 rows"},
+          {"k_descale_of_twice_the_rows",
+           "twice as many keys as should share a descale",
+           {kBlocksOfRows},
+           with_params([](Tamper&, AttentionParams& p) { p.k_descale_rows *= 2; }),
+           {"k_descale_rows"},
+           "K has the descale of blocks of 32 rows"},
           {"append_scale_read_per_head",
            "one scale for all heads is read as one per head",
            {kAppendPerTensor},

@@ -337,11 +337,13 @@ class Invariants {
   /// Attends the keys before a cut and those from it on separately, merges the states and compares with the
   /// reference. Not possible with windows, chunks, ALiBi, top-left masks and rotary_cached, whose places a part of the keys does not
   /// show; with custom masks and lists, which are of all keys; with dropout, whose mask depends on key numbers; or
-  /// with probabilities, which belong to one launch. O in e4m3 is no state to merge.
+  /// with probabilities, which belong to one launch. O in e4m3 is no state to merge. A cut may part keys that share a
+  /// descale.
   void merge() {
     if (p_.path != Path::kOneCall || p_.shared_tokens() > 0 || p_.blocks)
       return;  // such a path merges parts already
-    if (p_.append || p_.dropout > 0 || p_.probs || p_.e4m3_out || p_.rotary_cached) return;
+    if (p_.append || p_.dropout > 0 || p_.probs || p_.e4m3_out || p_.rotary_cached || p_.k_descale_rows > 1)
+      return;
     if (outputs_.no_lse) return add("merge", Outcome::kSkipped, "the kernel gives no LSE");
     if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone || p_.attention_chunk > 0 ||
         has_gaps(p_) || p_.causal.top_left)

@@ -61,17 +61,41 @@ std::vector<float> of_channels(const Case& c, const LayoutVariant& variant) {
   return out;
 }
 
+/// Descales of q or packed K, one per (block of `rows` rows, head).
+std::vector<float> of_blocks(const Case& c, const LayoutVariant& variant, Tensor tensor, int32_t rows,
+                             const DescaleStrides& s) {
+  const CaseParams& p = c.params;
+  const std::vector<int32_t> begins = descale_begins(p, tensor, rows);
+  std::vector<float> out(static_cast<std::size_t>((begins.back() + kTailRows) * s.outer), kNan);
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    for (int32_t block = begins[b]; block < begins[b + 1]; ++block) {
+      for (int32_t h = 0; h < (tensor == Tensor::kQ ? p.num_heads_q : p.num_heads_kv); ++h) {
+        out[static_cast<std::size_t>(block * s.outer + h * s.head)] =
+            descale_of(c, tensor, variant.seq_id(b), (block - begins[b]) * rows, h, 0);
+      }
+    }
+  }
+  return out;
+}
+
 /// Descales of K or V, one per (row, KV head). V that is a view of K has K's numbers.
 std::vector<float> of_rows(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant, bool is_v) {
   const Tensor source = is_v && !c.params.v_is_k_view ? Tensor::kV : Tensor::kK;
   const KvStrides s = row_scale_strides(c.params, is_v, variant.padded_strides);
-  std::vector<float> out(static_cast<std::size_t>(s.elements(std::ssize(plan.kv_owners))), kNan);
+  const int32_t shared = is_v ? 1 : c.params.k_descale_rows;
+  if (shared > 1 && c.params.kv == KvSource::kPacked)
+    return of_blocks(c, variant, source, shared, {s.token, s.head});
+  const int64_t in_block = shared > 1 ? kv_strides(c.params, is_v).rows : 1;  // rows of K
+  const int64_t of_block = shared > 1 ? s.rows : 1;                           // their descales
+  std::vector<float> out(
+      static_cast<std::size_t>(s.elements(std::ssize(plan.kv_owners) / in_block * of_block)), kNan);
   for (std::size_t r = 0; r < plan.kv_owners.size(); ++r) {
     const bool is_new = !plan.appended.empty() && plan.appended[r].seq >= 0;
     const RowOwner& o = is_new ? plan.appended[r] : plan.kv_owners[r];
+    const auto row = static_cast<int64_t>(r);
+    const int64_t at = row / in_block * of_block + row % in_block / shared;
     for (int32_t h = 0; o.seq >= 0 && h < c.params.num_heads_kv; ++h)
-      out[static_cast<std::size_t>(s.offset(static_cast<int64_t>(r), h))] =
-          descale_of(c, source, o.seq, o.pos, h, 0);
+      out[static_cast<std::size_t>(s.offset(at, h))] = descale_of(c, source, o.seq, o.pos, h, 0);
   }
   return out;
 }
@@ -81,6 +105,7 @@ std::vector<float> of_rows(const Case& c, const WorkloadPlan& plan, const Layout
 float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t head, int32_t channel) {
   const CaseParams& p = c.params;
   const DType type = type_of(p, tensor);
+  const int32_t row = tensor == Tensor::kK ? pos / p.k_descale_rows : pos;
   if (tensor != Tensor::kQ && p.kv_dtype == KvDType::kDsMla) return 1.0f;
   if (type == DType::kE2m1x2)
     return scale_step(tensor == Tensor::kK ? 3 : 5) / stored_factor(type, p.data, tensor);
@@ -97,14 +122,14 @@ float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t
       case DescalesPer::kChannel:
         return scale_step(int64_t{4} * kv_head + int64_t{2} * channel + 1);
       case DescalesPer::kToken:
-        return row_step(tensor, seq, pos, kv_head);
+        return row_step(tensor, seq, row, kv_head);
     }
   }
   if (type != DType::kInt8) return 1.0f;
   const float unit = 1.0f / int8_factor(p.data, tensor);
   if (tensor == Tensor::kV && !p.row_descales(true))
     return unit * scale_step(int64_t{4} * head + int64_t{2} * channel + 1);
-  return unit * row_step(tensor, seq, pos, head);
+  return unit * row_step(tensor, seq, tensor == Tensor::kQ ? pos / p.q_descale_rows : row, head);
 }
 
 float stored_value(const Case& c, Tensor tensor, float value) {
@@ -131,11 +156,19 @@ float scaled_value(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32
          block_scale_at(c, tensor, seq, pos, head, channel / p.scale_block());
 }
 
+std::vector<int32_t> descale_begins(const CaseParams& p, Tensor tensor, int32_t rows) {
+  std::vector<int32_t> begins = {1};
+  for (const SeqLen& s : p.seqs)
+    begins.push_back(begins.back() + ((tensor == Tensor::kQ ? s.q : s.k) + rows - 1) / rows);
+  return begins;
+}
+
 std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
   if (is_fp8(p.type_of_q())) return of_fp8(c, variant, Tensor::kQ);
   if (p.type_of_q() != DType::kInt8) return {};
   const DescaleStrides s = descale_strides(p, Tensor::kQ, variant.padded_strides);
+  if (p.q_descale_rows > 1) return of_blocks(c, variant, Tensor::kQ, p.q_descale_rows, s);
   std::vector<float> out(plan.q_owners.size() * static_cast<std::size_t>(s.outer), kNan);
   for (std::size_t t = 0; t < plan.q_owners.size(); ++t) {
     const RowOwner& o = plan.q_owners[t];

@@ -32,6 +32,9 @@ float scaled_value(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32
 /// The scale of block `block` of the stored row of K or V.
 float block_scale_at(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t head, int32_t block);
 
+/// Index of each sequence's first descale, (B + 1), where `rows` queries or packed keys share one. Descale 0 is NaN.
+std::vector<int32_t> descale_begins(const CaseParams& p, Tensor tensor, int32_t rows);
+
 /// The arrays that a launch receives; empty if the input is not quantised. Descales of poisoned rows are NaN.
 std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant);
 std::vector<float> kv_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant,

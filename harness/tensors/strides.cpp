@@ -58,7 +58,8 @@ KvStrides row_scale_strides(const CaseParams& p, bool is_v, bool padded) {
   const int64_t behind = !padded ? 0 : is_v ? 3 : 2;
   const int64_t h = p.num_heads_kv;
   if (p.kv == KvSource::kPacked) return {0, h * (1 + behind) + behind, 1 + behind, 0};
-  const int64_t rows = rows_of_block(p);
+  const int64_t shared = is_v ? 1 : p.k_descale_rows;
+  const int64_t rows = (rows_of_block(p) + shared - 1) / shared;
   if (p.kv_layout == KvLayout::kHnd) {
     const int64_t head = rows * (1 + behind) + behind;
     return {h * head + behind, 1 + behind, head, rows};

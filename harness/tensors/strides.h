@@ -67,7 +67,8 @@ KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded = false);
 /// Strides of the K or V that cache slots of a launch hold: kv_move: the destination; else kv_strides.
 KvStrides cache_strides(const CaseParams& p, bool is_v, bool padded = false);
 
-/// Strides in floats of tensors with one float per row of K or V: descales per row, computed scales.
+/// Strides in floats of tensors with one float per row of K or V: descales per row, computed scales. Their "rows" are
+/// the blocks of rows that share one.
 KvStrides row_scale_strides(const CaseParams& p, bool is_v, bool padded);
 
 /// Strides of the scales of blocks of channels, in elements. Those of fp8_ds_mla lie in the rows of K; those of nvfp4 in

@@ -190,6 +190,20 @@ inline KernelStatus check_attention_dtypes(const Kernel& kernel, const Attention
     return bad("%s: V in e4m3 or e5m2, not a view of K, required for scales of V per channel, given %s",
                dtype_name(p.dtype_v));
   }
+  const bool grouped = (p.features & kDescaleRows) != 0;
+  const int32_t q_rows = p.q_descale_rows, k_rows = p.k_descale_rows;
+  const bool rows_fit = !grouped ? q_rows == 0 && k_rows == 0
+                                 : q_rows >= 1 && k_rows >= 1 && q_rows * int64_t{k_rows} > 1 &&
+                                       (q_rows == 1 || (p.features & kInt8Q)) &&
+                                       (k_rows == 1 || (p.features & (kInt8K | kKTokenScales))) &&
+                                       !((p.features & kPagedKv) && p.block_size % k_rows != 0) &&
+                                       !(k_rows > 1 && (p.features & (kVIsK | kPagedLeftpad)));
+  if (!rows_fit) {
+    return bad(
+        "%s: q_descale_rows for int8 q and k_descale_rows for K with descales per row, over 1 with descale_rows and "
+        "0 without, and a divisor of block_size, required, given %d and %d",
+        q_rows, k_rows);
+  }
   const bool by_row = (p.features & (kKTokenScales | kVTokenScales)) != 0;
   const bool rows_can = !(p.features & (kKTail | kVChannelScales)) &&
                         (!(p.features & kKTokenScales) || is_fp8(p.dtype_k)) &&
@@ -346,6 +360,10 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
     return p.batch > 0 && (p.features & bits) != 0 && p_descale == nullptr;
   };
   if (missing(kE4m3Q | kInt8Q, p.q_descale)) return bad("%s: q_descale required for quantised q, given null");
+  if (p.batch > 0 && ((p.q_descale_rows > 1 && p.cu_q_descales == nullptr) ||
+                      (p.k_descale_rows > 1 && (p.features & kPackedKv) && p.cu_k_descales == nullptr))) {
+    return bad("%s: cu_q_descales and cu_k_descales required for descale_rows, given null");
+  }
   const uint64_t described = p.features & kKTail ? 0 : kE4m3Kv | kE5m2Kv | kE2m1Kv;
   if (missing(described | kInt8K, p.k_descale))
     return bad("%s: k_descale required for quantised K, given null");

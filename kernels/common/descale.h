@@ -10,6 +10,7 @@ namespace attnbench {
 /// Descale of query head `head` in packed query row `q_row`, which belongs to sequence `b`.
 ATTNBENCH_HD inline float q_descale(const AttentionParams& p, int32_t b, int64_t q_row, int32_t head) {
   if (p.features & kInt8Q) {
+    if (p.q_descale_rows > 1) q_row = p.cu_q_descales[b] + (q_row - p.cu_seqlens_q[b]) / p.q_descale_rows;
     return p.q_descale[q_row * p.q_descale_stride_outer + head * p.q_descale_stride_head];
   }
   if (!(p.features & kE4m3Q)) return 1.0f;
@@ -35,6 +36,16 @@ ATTNBENCH_HD inline float k_descale(const AttentionParams& p, int32_t b, int32_t
   return p.k_descale[b * p.k_descale_stride_outer + head * p.k_descale_stride_head];
 }
 
+/// Offset of the descale of row `row` of K, KV head 0.
+ATTNBENCH_HD inline int64_t k_descale_offset(const AttentionParams& p, int32_t b, int32_t row) {
+  const int64_t block = p.k_descale_stride_block, outer = p.k_descale_stride_outer;
+  const int32_t n = p.k_descale_rows;
+  if (n <= 1) return kv_row_offset(p, b, row, block, outer);
+  if (p.features & kPackedKv) return (static_cast<int64_t>(p.cu_k_descales[b]) + row / n) * outer;
+  const int32_t in_block = p.features & kPagedKv ? row % p.block_size : row;
+  return kv_row_offset(p, b, row, block, 0) + in_block / n * outer;
+}
+
 /// Descale of row `row` of K or V, sequence `b`, KV head `head`; 1 if rows have none of their own. Requires
 /// 0 <= row < k_len.
 ATTNBENCH_HD inline float row_descale(const AttentionParams& p, bool is_v, int32_t b, int32_t row,
@@ -42,8 +53,7 @@ ATTNBENCH_HD inline float row_descale(const AttentionParams& p, bool is_v, int32
   if (!has_row_descales(p, is_v)) return 1.0f;
   return is_v ? p.v_descale[kv_row_offset(p, b, row, p.v_descale_stride_block, p.v_descale_stride_outer) +
                             head * p.v_descale_stride_head]
-              : p.k_descale[kv_row_offset(p, b, row, p.k_descale_stride_block, p.k_descale_stride_outer) +
-                            head * p.k_descale_stride_head];
+              : p.k_descale[k_descale_offset(p, b, row) + head * p.k_descale_stride_head];
 }
 
 /// Descale of channel `channel` of V in sequence `b`, KV head `head`: per channel for int8, and for e4m3 and e5m2

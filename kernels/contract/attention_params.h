@@ -72,6 +72,7 @@ enum Feature : uint64_t {
   kE2m1Kv = 1ull << 50,        ///< attention: K and V in e2m1x2, with kBlockScales (NVFP4)
   kBlockScales = 1ull << 51,   ///< attention: K and V have a scale per row, KV head and block of channels
   kKTail = 1ull << 52,         ///< attention: the last channels of K are in bf16, in k_tail (fp8_ds_mla)
+  kDescaleRows = 1ull << 53,   ///< attention: q_descale_rows or k_descale_rows > 1
 };
 
 /// Rotary position of query i of sequence b. Here cache_seqlens = seqused_k[b] - new_len is the length of the
@@ -243,6 +244,10 @@ struct AttentionParams {
   //     stride_outer in place of stride_token
   //   int8 V: per (KV head, channel); head h, channel c at h * stride_head + c. With kVTokenScales V of all these
   //     types: as int8 K, with strides of its own. vLLM's caches of scales are (num_blocks, block_size, Hkv)
+  // kDescaleRows: q_descale_rows rows of int8 q, and k_descale_rows rows of K that would have one each, share a
+  // descale, as blocks of SageAttention do. Query i of sequence b has that of "row" cu_q_descales[b] + i /
+  // q_descale_rows. Key r has that of "row" cu_k_descales[b] + r / k_descale_rows (packed), or of its row in the
+  // block or cache row divided by k_descale_rows. block_size is a multiple of k_descale_rows; there is no left padding.
   // Descales of rows that must not be read, or that no query sees, may hold NaN, as the rows may.
   // kBlockScales: the value of a number of K or V is multiplied by the scale of its block, too; the scale of
   // row r, KV head h and channel c is at the address of row r, with k_block_scale_stride_* for strides, plus
@@ -260,8 +265,12 @@ struct AttentionParams {
   int64_t v_descale_stride_block;  ///< per row only
   int64_t v_descale_stride_outer;
   int64_t v_descale_stride_head;
-  const void* k_block_scale;  ///< (rows of K, Hkv, D / scale_block) in dtype_block_scale
-  const void* v_block_scale;  ///< (rows of V, Hkv, Dv / scale_block); kVIsK: k_block_scale
+  const int32_t* cu_q_descales;  ///< (B + 1), q_descale_rows > 1
+  const int32_t* cu_k_descales;  ///< (B + 1), k_descale_rows > 1 and packed KV
+  int32_t q_descale_rows;        ///< kDescaleRows: 1 or more; else 0
+  int32_t k_descale_rows;        ///< the same
+  const void* k_block_scale;     ///< (rows of K, Hkv, D / scale_block) in dtype_block_scale
+  const void* v_block_scale;     ///< (rows of V, Hkv, Dv / scale_block); kVIsK: k_block_scale
   int64_t k_block_scale_stride_block;
   int64_t k_block_scale_stride_token;
   int64_t k_block_scale_stride_head;

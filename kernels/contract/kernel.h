@@ -263,6 +263,7 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kE2m1Kv, "e2m1_kv"},
     {kBlockScales, "block_scales"},
     {kKTail, "k_tail"},
+    {kDescaleRows, "descale_rows"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, and names

@@ -99,11 +99,6 @@ class Layout {
   std::size_t out_row() const { return static_cast<std::size_t>(problem_.heads_q) * problem_.dv(); }
   uint64_t id(std::size_t b) const { return problem_.seqs[b].id >= 0 ? problem_.seqs[b].id : b; }
 
-  /// All bits 1 is NaN in every floating type. int8 has no NaN; its poison is its least number.
-  static std::vector<uint8_t> poisoned(DType t, int64_t elements) {
-    return std::vector<uint8_t>(static_cast<std::size_t>(elements) * dtype_size(t),
-                                t == DType::kInt8 ? 0x80 : 0xff);
-  }
   void put_row(std::vector<uint8_t>& to, int64_t offset, int tensor, std::size_t b, int pos, int head) {
     const DType t = problem_.type_of(tensor);
     for (int d = 0; d < (tensor >= 2 ? problem_.dv() : problem_.dim); ++d) {
@@ -202,14 +197,17 @@ class Layout {
     const std::size_t heads_q = static_cast<std::size_t>(problem_.heads_q);
     const std::size_t rows = k_.size() / problem_.dim;
     v_descales_.assign(2 * rows + (batch + 1) * (heads + 1) + heads * (problem_.dv() + 1), kNan);
-    k_descales_.assign(rows + (batch + 1) * (heads + 1), kNan);
+    k_descales_.assign((rows + batch + 2) * (heads + 1), kNan);
     q_descales_.assign(std::max<std::size_t>(cu_q_.back() + 1, batch) * (heads_q + 1), kNan);
+    cu_q_descales_ = problem_.descale_begins(true);
+    cu_k_descales_ = problem_.descale_begins(false);
     for (std::size_t b = 0; b < batch; ++b) {
       for (int h = 0; h < problem_.heads_kv; ++h) {
         if (!problem_.k_rows()) k_descales_[b * (heads + 1) + h] = problem_.k_descale(id(b), 0, h);
         for (int pos = 0; pos < problem_.seqs[b].k; ++pos) {
           const auto row = (row_offset_(b, pos, k_strides_) + h * k_strides_.head) / problem_.dim;
-          if (problem_.k_rows()) k_descales_[row] = problem_.k_descale(id(b), pos, h);
+          const int64_t of_k = problem_.k_shared > 1 ? k_block(b, pos) + h : row;
+          if (problem_.k_rows()) k_descales_[of_k] = problem_.k_descale(id(b), pos, h);
           if (problem_.v_rows()) v_descales_[2 * row] = problem_.v_descale(id(b), pos, h, 0);
         }
         if (problem_.v_rows()) continue;
@@ -225,11 +223,19 @@ class Layout {
           q_descales_[b * (heads_q + 1) + kv_head] = problem_.q_descale(id(b), 0, h);
         } else {
           for (int t = 0; t < problem_.seqs[b].q; ++t) {
-            q_descales_[(cu_q_[b] + t) * (heads_q + 1) + h] = problem_.q_descale(id(b), t, h);
+            const int row = problem_.q_shared > 1 ? cu_q_descales_[b] + t / problem_.q_shared : cu_q_[b] + t;
+            q_descales_[row * (heads_q + 1) + h] = problem_.q_descale(id(b), t, h);
           }
         }
       }
     }
+  }
+
+  /// Index of the descale of KV head 0 of the block of keys with key `pos`: there is a gap behind the heads.
+  int64_t k_block(std::size_t b, int pos) const {
+    const int shared = problem_.k_shared, size = problem_.block_size;
+    const int at = problem_.paged() ? table_[b * table_stride_ + pos / size] * size + pos % size : pos;
+    return (problem_.heads_kv + 1) * (at / shared + (problem_.paged() ? 0 : cu_k_descales_[b]));
   }
 
   void fill_packed() {
@@ -324,6 +330,7 @@ class Layout {
     if (problem_.custom_mask) f |= kCustomMask;
     if (problem_.topk > 0) f |= kTopkIndices;
     if (problem_.lse_base2) f |= kLseBase2;
+    if (problem_.q_shared > 1 || problem_.k_shared > 1) f |= kDescaleRows;
     if (problem_.lse_token_major) f |= kLseTokenMajor;
     if (problem_.alibi != Slopes::kNone) f |= kAlibi;
     if (problem_.sinks) f |= kSinks;
@@ -458,6 +465,16 @@ class Layout {
       p.v_descale = v_descales_.data();
       p.v_descale_stride_head = problem_.dv() + 1;
     }
+    if (p.features & kDescaleRows) {
+      p.q_descale_rows = problem_.q_shared;
+      p.k_descale_rows = problem_.k_shared;
+      p.cu_q_descales = cu_q_descales_.data();
+      p.cu_k_descales = cu_k_descales_.data();
+    }
+    if (problem_.k_shared > 1) {
+      p.k_descale_stride_outer = problem_.heads_kv + 1;
+      p.k_descale_stride_block = problem_.block_size / problem_.k_shared * p.k_descale_stride_outer;
+    }
     if (problem_.v_rows()) {
       p.v_descale_stride_block = 2 * k_strides_.block / problem_.dim;
       p.v_descale_stride_outer = 2 * k_strides_.token / problem_.dim;
@@ -467,8 +484,8 @@ class Layout {
 
   const Problem problem_;
   std::vector<uint8_t> q_, qv_, k_, v_, mask_;
-  std::vector<int32_t> cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_, mask_indptr_, lists_,
-      list_lengths_;
+  std::vector<int32_t> cu_q_descales_, cu_k_descales_, cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_,
+      mask_indptr_, lists_, list_lengths_;
   std::vector<float> slopes_, sinks_, q_descales_, k_descales_, v_descales_;
   std::size_t table_stride_ = 0, slopes_stride_ = 0;
   int32_t num_blocks_ = 0;

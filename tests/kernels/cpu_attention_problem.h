@@ -57,6 +57,7 @@ struct Problem {
   float sink_shift = 0.0f;  ///< added to each sink
   uint64_t quantised = 0;  ///< kE4m3Kv, kE5m2Kv, kE4m3Q, kInt8Q, kInt8K, kInt8V, kKTokenScales, kVTokenScales
   float k_descale_factor = 1.0f;
+  int q_shared = 1, k_shared = 1;  ///< rows of int8 q, and keys, that share a descale
   float p_dropout = 0.0f;
   bool probs = false;
 
@@ -68,15 +69,24 @@ struct Problem {
     return tensor == 0 || tensor == 3 ? types().q : tensor == 1 || v_is_k ? types().k : types().v;
   }
   bool k_rows() const { return (quantised & (kInt8K | kKTokenScales)) != 0; }
+  /// Index of the first descale of each sequence; before them there is a NaN.
+  std::vector<int32_t> descale_begins(bool of_q) const {
+    std::vector<int32_t> begins = {1};
+    const int shared = of_q ? q_shared : k_shared;
+    for (const Seq& s : seqs) begins.push_back(begins.back() + ((of_q ? s.q : s.k) + shared - 1) / shared);
+    return begins;
+  }
   bool v_rows() const { return (quantised & kVTokenScales) != 0; }
   // Descales of position `pos` of sequence `id`. Neighbours differ, and no two tensors share one. e4m3 and
   // e5m2 have one per sequence and KV head, or per row. Stored numbers reach 8 in these and 127 in int8.
   float q_descale(uint64_t id, int pos, int head) const {
+    pos /= q_shared;
     if (quantised & kInt8Q) return 0.004f + 0.0007f * static_cast<float>((id * 5 + pos * 7 + head * 3) % 11);
     const int kv_head = head / (heads_q / heads_kv);
     return quantised & kE4m3Q ? 0.07f + 0.011f * static_cast<float>((id * 7 + kv_head * 5) % 16) : 1.0f;
   }
   float k_descale(uint64_t id, int pos, int head) const {
+    pos /= k_shared;
     const float fp8 =
         0.08f + 0.013f * static_cast<float>((id * 5 + (k_rows() ? pos * 7 : 0) + head * 3) % 16);
     const float int8 = 0.005f + 0.0009f * static_cast<float>((id * 3 + pos * 5 + head * 7) % 13);
@@ -156,6 +166,12 @@ struct Result {
     return same(out, other.out) && same(lse, other.lse) && same(probs, other.probs);
   }
 };
+
+/// All bits 1 is NaN in every floating type. int8 has no NaN; its poison is its least number.
+inline std::vector<uint8_t> poisoned(DType t, int64_t elements) {
+  return std::vector<uint8_t>(static_cast<std::size_t>(elements) * dtype_size(t),
+                              t == DType::kInt8 ? 0x80 : 0xff);
+}
 
 /// In elements.
 struct Strides {

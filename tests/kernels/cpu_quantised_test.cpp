@@ -105,6 +105,52 @@ TEST_P(CpuQuantised, NanInADescaleShows) {
   }
 }
 
+TEST(CpuDescaleRows, BlocksOfRowsShareDescales) {
+  for (const uint64_t types : {kInt8Q | kInt8K, kInt8Q | kInt8K | kInt8V, kE4m3Kv | kKTokenScales}) {
+    for (const int block_size : {0, 16, 64}) {
+      SCOPED_TRACE(::testing::Message() << std::hex << types << " block_size " << std::dec << block_size);
+      Problem p{.seqs = kMixedTypes,
+                .heads_q = 6,
+                .heads_kv = 2,
+                .dim = 24,
+                .block_size = block_size,
+                .causal = true};
+      p.quantised = types;
+      p.q_shared = types & kInt8Q ? 32 : 1;
+      p.k_shared = 16;
+      p.q_begin = 3;
+      expect_right(p);
+      if (block_size > 0) continue;
+      p.k_shared = 64;
+      p.gaps = p.probs = true;
+      expect_right(p);
+    }
+  }
+}
+
+TEST(CpuDescaleRows, AreRefusedWhereNothingHasThem) {
+  LaunchContext context{};
+  KernelMessage message{};
+  const auto refusal = [&](auto&& change) {
+    Problem p{.seqs = {{2, 3}}, .block_size = 16};
+    p.quantised = kInt8Q | kInt8K;
+    p.q_shared = 32;
+    Layout layout(p);
+    change(layout.params().attention);
+    const KernelStatus s = cpu::kAttention.supports(&layout.params(), &context, &message);
+    return s == KernelStatus::kOk ? std::string() : std::string(message.text);
+  };
+  using A = AttentionParams;
+  EXPECT_EQ(refusal([](A&) {}), "");
+  const std::string rows =
+      "cpu: q_descale_rows for int8 q and k_descale_rows for K with descales per row, over 1 with "
+      "descale_rows and 0 without, and a divisor of block_size, required, given ";
+  EXPECT_EQ(refusal([](A& p) { p.k_descale_rows = 64; }), rows + "32 and 64");
+  EXPECT_EQ(refusal([](A& p) { p.features &= ~uint64_t{kDescaleRows}; }), rows + "32 and 1");
+  EXPECT_EQ(refusal([](A& p) { p.q_descale_rows = 1; }), rows + "1 and 1");
+  EXPECT_EQ(refusal([](A& p) { p.q_descale_rows = 0; }), rows + "0 and 1");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , CpuQuantised,
     ::testing::Values(Types{"int8", kInt8Q | kInt8K | kInt8V}, Types{"int8_q_and_k", kInt8Q | kInt8K},

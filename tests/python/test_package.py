@@ -333,6 +333,9 @@ class CallTest(unittest.TestCase):
                       **by_row).call()
         self.assert_view(c.k_descale, f32, (3, 4, 2), (8, 2, 1))
         self.assert_view(c.v_descale, f32, (3, 4, 2), (16, 1, 4))
+        c = attention(Feature.PAGED_KV | Feature.INT8_K | Feature.DESCALE_ROWS, dtype_k=DType.INT8, dtype_v=DType.BF16, k_descale_rows=2, **by_row).call()
+        self.assert_view(c.k_descale, f32, (3, 2, 2), (8, 2, 1))
+        self.assertEqual(c.k_descale_rows, 2)
 
     def test_kv_append(self):
         key, cache, scale = np.zeros((3, 2, 8), np.float16), np.zeros((4, 16, 2, 8), np.uint8), np.ones(2, np.float32)

@@ -28,6 +28,24 @@ void check_types(const CaseParams& p, const FailAt& fail) {
         "dtype, or drop q_dtype"}});
 }
 
+/// Checks that blocks of rows with a descale lie as they are counted, from a sequence's first row on.
+void check_descale_rows(const CaseParams& p, const FailAt& fail) {
+  const int32_t rows = p.k_descale_rows;
+  if (p.path != Path::kOneCall && (p.q_descale_rows > 1 || rows > 1)) {
+    fail(
+        rows > 1 ? "k_descale_rows" : "q_descale_rows",
+        fmt::format("rows that share a descale are counted in one launch, and path: {} has several; drop one",
+                    path_name(p.path)));
+  }
+  if (rows > 1 && p.leftpad > 0 && p.kv != KvSource::kPacked)
+    fail("k_descale_rows",
+         "rows that share a descale begin where a block does; drop leftpad or k_descale_rows");
+  if (p.kv == KvSource::kPaged && p.block_size % rows != 0) {
+    fail("k_descale_rows",
+         fmt::format("a divisor of block_size {} is required, given {}", p.block_size, rows));
+  }
+}
+
 /// Checks that the case can have expired rows.
 void check_expired(const CaseParams& p, const FailAt& fail) {
   if (p.expired == Expired::kKept) return;
@@ -272,6 +290,7 @@ void check_places(const CaseParams& p, const FailAt& fail) {
 void check(const CaseParams& p, const GivenKeys&, const FailAt& fail) {
   check_widths(p, fail);
   check_types(p, fail);
+  check_descale_rows(p, fail);
   check_expired(p, fail);
   if (p.scale_block() > 0) check_block_scales(p, fail);
   if (p.append) check_in_call(p, fail);

@@ -56,10 +56,11 @@ std::string formula_of(const CaseParams& p) {
   if (p.kv == KvSource::kPaged && p.topk == 0) f += " + 4*blocks";
   if (const int n = descales_per_sequence(p); n > 0) f += fmt::format(" + 4*{}*B*Hkv", n);
   if (shared_descale_bytes(p) > 0) f += " + descales";
-  if (p.type_of_q() == DType::kInt8) f += " + 4*Hq*Tq";
+  const auto shared = [](int32_t rows) { return rows > 1 ? fmt::format(" + 4/{}*", rows) : " + 4*"; };
+  if (p.type_of_q() == DType::kInt8) f += shared(p.q_descale_rows) + "Hq*Tq";
   const bool v_rows = p.row_descales(true) && !p.v_is_k_view;
-  if (p.row_descales(false) || v_rows)
-    f += p.row_descales(false) && v_rows ? " + 8*Hkv*Kvis" : " + 4*Hkv*Kvis";
+  if (p.row_descales(false)) f += shared(p.k_descale_rows) + "Hkv*Kvis";
+  if (v_rows) f += " + 4*Hkv*Kvis";
   if (p.type_of_v() == DType::kInt8 && !v_rows) f += " + 4*Hkv*Dv";
   if (p.probs) f += " + 4*Hq*Tq*max_k";
   return f;
@@ -90,7 +91,8 @@ void set_cost(const CaseParams& p, DrawSeed seed, CaseCost& c) {
   const double d = p.head_dim;
   const double dv = p.dim_v();
   const double rows_q = p.num_heads_q * static_cast<double>(c.total_q);
-  const double q_row_bytes = element_bytes(p.type_of_q()) * d + (p.type_of_q() == DType::kInt8 ? 4 : 0) +
+  const double q_row_bytes = element_bytes(p.type_of_q()) * d +
+                             (p.type_of_q() == DType::kInt8 ? 4.0 / p.q_descale_rows : 0) +
                              (p.qv ? element_bytes(p.dtype) * dv : 0);
   const double kv_row = kv_row_bytes(p);
   const double probs_bytes = p.probs ? 4.0 * c.max_k : 0;

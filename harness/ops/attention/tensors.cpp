@@ -122,6 +122,10 @@ void add(Workload& w) {
   if_any("topk_indices", lists.indices);
   if_any("topk_length", lists.lengths);
   add_score_terms(w);
+  if (p.q_descale_rows > 1)
+    w.add_cu_seqlens("cu_q_descales", descale_begins(p, Tensor::kQ, p.q_descale_rows));
+  if (p.k_descale_rows > 1 && p.kv == KvSource::kPacked)
+    w.add_cu_seqlens("cu_k_descales", descale_begins(p, Tensor::kK, p.k_descale_rows));
   // Descales per token, or per row of K or V, have the rows of poison, too.
   const auto with_tail = [&](const char* name, const std::vector<float>& host, bool by_row, int64_t tail) {
     if (!host.empty()) w.add_input_and_stale(name, host, by_row ? tail : 0);
@@ -180,6 +184,8 @@ void point(const Workload& w, OpParams& op) {
   set_rotary_tables(w, a.rotary);
   a.alibi_slopes = w.data<float>("alibi_slopes");
   a.sinks = w.data<float>("sinks");
+  a.cu_q_descales = w.data<int32_t>("cu_q_descales");
+  a.cu_k_descales = w.data<int32_t>("cu_k_descales");
   a.q_descale = w.data<float>("q_descale");
   a.k_descale = w.data<float>("k_descale");
   a.v_descale = w.data<float>("v_descale");

@@ -29,6 +29,10 @@ void set_descale_strides(const CaseParams& p, bool padded, AttentionParams& a) {
     set_strides(row_scale_strides(p, false, padded), a.k_descale_stride_block, a.k_descale_stride_outer,
                 a.k_descale_stride_head);
   }
+  if (a.features & kDescaleRows) {
+    a.q_descale_rows = p.q_descale_rows;
+    a.k_descale_rows = p.k_descale_rows;
+  }
   if (p.row_descales(true)) {
     set_strides(row_scale_strides(p, true, padded), a.v_descale_stride_block, a.v_descale_stride_outer,
                 a.v_descale_stride_head);

@@ -323,7 +323,10 @@ class Call:
     def _descales(self):
         p = self._params
         per_sequence = (p.batch, p.num_heads_kv)
-        rows_q = (p.total_q, p.num_heads_q) if self.dtype_q == DType.INT8 else per_sequence
+        self._row("cu_q_descales", p.batch + 1)
+        self._row("cu_k_descales", p.batch + 1)
+        blocks_q = self._int32(p.cu_q_descales, p.batch) if p.cu_q_descales else p.total_q
+        rows_q = (blocks_q, p.num_heads_q) if self.dtype_q == DType.INT8 else per_sequence
         self._view("q_descale", rows_q, (p.q_descale_stride_outer, p.q_descale_stride_head), DType.FP32)
         for kind, of_rows in (("k", Feature.INT8_K | Feature.K_TOKEN_SCALES), ("v", Feature.V_TOKEN_SCALES)):
             block, outer, head = (getattr(p, f"{kind}_descale_stride_{over}") for over in ("block", "outer", "head"))
@@ -332,9 +335,12 @@ class Call:
                 if kind == "v" and (self.dtype_v == DType.INT8 or self.features & Feature.V_CHANNEL_SCALES):
                     shape, strides = (p.num_heads_kv, p.head_dim_v), (head, 1)
             elif self.features & Feature.PACKED_KV:
-                shape, strides = (self.total_k, p.num_heads_kv), (outer, head)
+                blocks_k = self._int32(p.cu_k_descales, p.batch) if kind == "k" and p.cu_k_descales else self.total_k
+                shape, strides = (blocks_k, p.num_heads_kv), (outer, head)
             else:
                 tokens = p.cache_capacity if self.features & Feature.CONTIGUOUS_KV else p.block_size
+                if kind == "k" and p.k_descale_rows > 1:
+                    tokens = -(-tokens // p.k_descale_rows)
                 shape, strides = (p.num_blocks, tokens, p.num_heads_kv), (block, outer, head)
             self._view(f"{kind}_descale", shape, strides, DType.FP32)
 

@@ -82,6 +82,7 @@ class Feature(enum.IntFlag):
     E2M1_KV = 1 << 50
     BLOCK_SCALES = 1 << 51
     K_TAIL = 1 << 52
+    DESCALE_ROWS = 1 << 53
 
 
 class Op(_Names):
@@ -177,4 +178,5 @@ FEATURES = {
     "e2m1_kv": Feature.E2M1_KV,
     "block_scales": Feature.BLOCK_SCALES,
     "k_tail": Feature.K_TAIL,
+    "descale_rows": Feature.DESCALE_ROWS,
 }

@@ -211,7 +211,8 @@ const Kernel kAttention = {
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
                 kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
                 kCustomMask | kTopkIndices | kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv |
-                kRotaryCached | kE2m1Kv | kBlockScales | kKTail | kTopLeft | kKTokenScales | kVTokenScales,
+                kRotaryCached | kE2m1Kv | kBlockScales | kKTail | kTopLeft | kKTokenScales | kVTokenScales |
+                kDescaleRows,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = attention_workspace,
