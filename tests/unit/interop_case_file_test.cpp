@@ -148,6 +148,7 @@ TEST_F(CaseFiles, WhatAFileExpectsPassesAndATenthMoreFails) {
                             "kv_dtype: e4m3, v_descales: per_channel",
                             "kv_dtype: e5m2, k_descales: per_token, v_descales: per_token",
                             "kv_dtype: int8, v_descales: per_token",
+                            "kv_dtype: int8, q_dtype: int8, q_descale_rows: 2, k_descale_rows: 4",
                             "out_dtype: e4m3",
                             "kv_dtype: e4m3, out_dtype: e4m3, sinks: true",
                             "out_dtype: e4m3, lse_log: base2, out_lse_layout: token_major",
