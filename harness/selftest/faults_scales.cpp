@@ -30,7 +30,7 @@ constexpr const char* kInt8PerToken =
     "{kv: packed, dtype: bf16, kv_dtype: int8, heads: 8/2, head_dim: 64, v_descales: per_token, " SCALES_SEQS;
 constexpr const char* kBlocksOfRows =
     "{kv: packed, dtype: bf16, q_dtype: int8, kv_dtype: int8_k, heads: 8/2, head_dim: 64, q_descale_rows: 8, "
-    "k_descale_rows: 16, batch: q25s70_q20s100_q20s33}";
+    "k_descale_rows: 8, batch: q25s70_q20s100_q20s33}";
 
 #define SCALES_APPENDED \
   "{op: kv_append, dtype: bf16, heads: 3, head_dim: 64, block_size: 16, kv_dtype: e4m3, "
@@ -191,7 +191,7 @@ std::vector<Fault> shared_scales() {
            {kBlocksOfRows},
            with_params([](Tamper&, AttentionParams& p) { p.k_descale_rows *= 2; }),
            {"k_descale_rows"},
-           "K has the descale of blocks of 32 rows"},
+           "K has the descale of blocks of 16 rows"},
           {"append_scale_read_per_head",
            "one scale for all heads is read as one per head",
            {kAppendPerTensor},

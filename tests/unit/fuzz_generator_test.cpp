@@ -82,7 +82,7 @@ TEST(FuzzGenerator, KeepsCasesSmall) {
 TEST(FuzzGenerator, SetsEveryKeyOfTheTable) {
   std::map<std::string, std::set<std::string>> met;
   for (const Op op : kOps) {
-    for (const FuzzCase& c : drawn(op, 1, op == Op::kAttention ? 60000 : 12000)) {
+    for (const FuzzCase& c : drawn(op, 1, op == Op::kAttention ? 100000 : 12000)) {
       for (const auto& [key, value] : c.draft.values) met[key].insert(value);
     }
   }
