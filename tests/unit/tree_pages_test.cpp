@@ -1,17 +1,21 @@
 // The pages (Markdown): short lines, links that lead somewhere.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/unit/tree_files.h"
 
 namespace attnbench {
 namespace {
 
-constexpr std::size_t kMostColumns = 100;
+constexpr std::size_t kMostColumns = 100, kMostPages = 40;
+constexpr std::ptrdiff_t kMostLines = 5000;  ///< of all pages
 
 struct Line {
   int number;
@@ -112,6 +116,14 @@ TEST(TreePages, LinesAreShort) {
     for (const std::string& place : long_lines(file, tree::read(tree::root() / file)))
       ADD_FAILURE() << place << ": over " << kMostColumns << " columns";
   }
+}
+
+TEST(TreePages, AreFew) {
+  const std::vector<std::string> files = tree::files({".md"});
+  std::ptrdiff_t lines = 0;
+  for (const std::string& file : files) lines += std::ranges::count(tree::read(tree::root() / file), '\n');
+  EXPECT_LE(files.size(), kMostPages);
+  EXPECT_LE(lines, kMostLines) << "a page that grows takes its lines from another one";
 }
 
 TEST(TreePages, LinksLeadSomewhere) {

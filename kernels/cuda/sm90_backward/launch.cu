@@ -12,8 +12,7 @@
 namespace attnbench::sm90_backward {
 namespace {
 
-constexpr int64_t kSectionBytes = int64_t{32}
-                                  << 20;  ///< of L2: q, dO and the sums of dq of a section of heads
+constexpr int64_t kSectionBytes = 32 << 20;  ///< of L2: q, dO and the sums of dq of a section of heads
 
 #define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
 constexpr const Instance* kInstances[] = {
